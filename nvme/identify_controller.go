@@ -28,7 +28,9 @@ type PowerState struct {
 	EPFRT uint8 // emergency power fail recovery time
 	FQVT  uint8 // forced quiescence vault time
 	EPFVT uint8 // emergency power fail vault time
-	Scale uint8 // scales of the latter three
+	// Scales of these times: FQVTS << 4 | EPFRTS, and EPFVTS.
+	EPFRFQVTS uint8
+	EPFVTS    uint8
 }
 
 // Bits of PowerState.Flags.
@@ -58,7 +60,8 @@ func (p *PowerState) layout(c *codec) {
 	c.u8(&p.EPFRT)
 	c.u8(&p.FQVT)
 	c.u8(&p.EPFVT)
-	c.u8(&p.Scale)
+	c.u8(&p.EPFRFQVTS)
+	c.u8(&p.EPFVTS)
 	c.reserved(start + powerStateSize)
 }
 

@@ -41,18 +41,18 @@ type CSI uint8
 
 // Command set identifiers.
 const (
-	CSINVM                       CSI = 0x00
-	CSIKeyValue                  CSI = 0x01
-	CSIZoned                     CSI = 0x02
-	CSISubsystemLocalMemory      CSI = 0x03
-	CSIComputationalPrograms     CSI = 0x04
-	NSIDAll                          = 0xffffffff // broadcast namespace identifier
-	NSIDMax                          = 0xfffffffe // largest identifier of a namespace
-	CNTLIDDynamic                    = 0xffff     // Connect: let the subsystem choose
-	CNTLIDAnyStatic                  = 0xfffe     // Connect: any of the static ones
-	CNTLIDMax                        = 0xffef     // largest identifier of a controller
-	IdentifySize                     = 4096       // every Identify data structure
-	MaxActiveNSIDsInIdentifyList     = IdentifySize / 4
+	CSINVM                   CSI = 0x00
+	CSIKeyValue              CSI = 0x01
+	CSIZoned                 CSI = 0x02
+	CSISubsystemLocalMemory  CSI = 0x03
+	CSIComputationalPrograms CSI = 0x04
+	NSIDAll                      = 0xffffffff // broadcast namespace identifier
+	NSIDMax                      = 0xfffffffe // largest identifier of a namespace
+	CNTLIDDynamic                = 0xffff     // Connect: let the subsystem choose
+	CNTLIDAnyStatic              = 0xfffe     // Connect: any of the static ones
+	CNTLIDMax                    = 0xffef     // largest identifier of a controller
+	IdentifySize                 = 4096       // every Identify data structure
+
 )
 
 // LogID is a log page identifier: Base 2.1 section 5.1.12, figure "Log Page
