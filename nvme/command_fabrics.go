@@ -55,10 +55,10 @@ const (
 
 // Bits of Connect's CATTR.
 const (
-	ConnectPriorityMask     = 3 << 0
-	ConnectDisableSQFlow    = 1 << 2
-	ConnectIOQueueDeletion  = 1 << 3
-	ConnectAttributesMaskOK = ConnectPriorityMask | ConnectDisableSQFlow | ConnectIOQueueDeletion
+	ConnectPriorityMask    = 3 << 0 // PRIOCLASS, of I/O queues
+	ConnectDisableSQFlow   = 1 << 2 // DISSQFC
+	ConnectIOQueueDeletion = 1 << 3 // INDIVIOQDELS: the host sends Disconnect
+	ConnectFromDiscovery   = 1 << 4 // CONNENT: a discovery controller connects
 )
 
 // RECFMT returns the record format of Connect and Disconnect; 0 is the only one.

@@ -85,10 +85,8 @@ func ConnectInvalidParameter(offset uint16, inData bool) uint32 {
 	return v
 }
 
-// Authentication requirement bits (AUTHREQ) of a Connect response's dword 0,
-// above CNTLID in bits 15:0.
+// AUTHREQ bits of a successful Connect response's dword 0; bits 15:0 are CNTLID.
 const (
-	ConnectAuthATR   = 1 << 17 // DH-HMAC-CHAP or another in-band protocol is required
-	ConnectAuthASCR  = 1 << 18 // authentication and secure channel required
-	ConnectCNTLIDAll = 0xffff  // mask of CNTLID
+	ConnectAuthATR  = 1 << 17 // an in-band authentication transaction is required
+	ConnectAuthASCR = 1 << 18 // it is, followed by a secure channel
 )

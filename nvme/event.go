@@ -67,10 +67,14 @@ const (
 
 // Event information for EventCommandSet.
 const (
-	EventReservationLog              = 0
-	EventSanitizeCompleted           = 1
-	EventSanitizeUnexpectedDealloc   = 2
-	asyncEventInfoShift, asyncLIDShf = 8, 16
+	EventReservationLog            = 0
+	EventSanitizeCompleted         = 1
+	EventSanitizeUnexpectedDealloc = 2
+)
+
+const (
+	asyncInfoShift = 8
+	asyncLogShift  = 16
 )
 
 // AsyncEvent is dword 0 of an Asynchronous Event Request's completion:
@@ -80,22 +84,22 @@ type AsyncEvent uint32
 
 // MakeAsyncEvent builds an event. Reading log with RAE 0 re-arms it.
 func MakeAsyncEvent(t AsyncEventType, info uint8, log LogID) AsyncEvent {
-	return AsyncEvent(t&7) | AsyncEvent(info)<<asyncEventInfoShift | AsyncEvent(log)<<asyncLIDShf
+	return AsyncEvent(t&7) | AsyncEvent(info)<<asyncInfoShift | AsyncEvent(log)<<asyncLogShift
 }
 
 // Type returns the event's type.
 func (e AsyncEvent) Type() AsyncEventType { return AsyncEventType(e & 7) }
 
 // Info returns the event's information.
-func (e AsyncEvent) Info() uint8 { return uint8(e >> asyncEventInfoShift) }
+func (e AsyncEvent) Info() uint8 { return uint8(e >> asyncInfoShift) }
 
 // Log returns the log page that goes with the event.
-func (e AsyncEvent) Log() LogID { return LogID(e >> asyncLIDShf) }
+func (e AsyncEvent) Log() LogID { return LogID(e >> asyncLogShift) }
 
 // Events that targets send.
 const (
-	AsyncNamespaceChanged = AsyncEvent(EventNotice) | EventNoticeNamespaceChanged<<asyncEventInfoShift | AsyncEvent(LogChangedNamespaces)<<asyncLIDShf
-	AsyncANAChange        = AsyncEvent(EventNotice) | EventNoticeANAChange<<asyncEventInfoShift | AsyncEvent(LogANA)<<asyncLIDShf
-	AsyncDiscoveryChange  = AsyncEvent(EventNotice) | EventNoticeDiscoveryChange<<asyncEventInfoShift | AsyncEvent(LogDiscovery)<<asyncLIDShf
-	AsyncReservationLog   = AsyncEvent(EventCommandSet) | EventReservationLog<<asyncEventInfoShift | AsyncEvent(LogReservation)<<asyncLIDShf
+	AsyncNamespaceChanged = AsyncEvent(EventNotice) | EventNoticeNamespaceChanged<<asyncInfoShift | AsyncEvent(LogChangedNamespaces)<<asyncLogShift
+	AsyncANAChange        = AsyncEvent(EventNotice) | EventNoticeANAChange<<asyncInfoShift | AsyncEvent(LogANA)<<asyncLogShift
+	AsyncDiscoveryChange  = AsyncEvent(EventNotice) | EventNoticeDiscoveryChange<<asyncInfoShift | AsyncEvent(LogDiscovery)<<asyncLogShift
+	AsyncReservationLog   = AsyncEvent(EventCommandSet) | EventReservationLog<<asyncInfoShift | AsyncEvent(LogReservation)<<asyncLogShift
 )

@@ -103,19 +103,26 @@ const (
 
 // Namespace Write Protection Config: states, bits 2:0.
 const (
-	NSWriteProtectNone         = 0
-	NSWriteProtectOn           = 1
-	NSWriteProtectUntilPower   = 2
-	NSWriteProtectPermanent    = 3
-	NSWriteProtectStateMask    = 7
-	TimestampSize              = 8
-	HostBehaviorSize           = 512
-	HostIDSize                 = 8  // Host Identifier data with EXHID 0
-	HostIDExtendedSize         = 16 // with EXHID 1
-	AutonomousPSTSize          = 256
-	TimestampSynch             = 1 << 0 // SYNCH: the clock may have stopped
-	TimestampOriginReset       = 0      // TO: 0 at the last controller reset
-	TimestampOriginSetFeatures = 1      // TO: set by Set Features
+	NSWriteProtectNone       = 0
+	NSWriteProtectOn         = 1
+	NSWriteProtectUntilPower = 2
+	NSWriteProtectPermanent  = 3
+	NSWriteProtectStateMask  = 7
+)
+
+// Sizes of features' data.
+const (
+	TimestampSize      = 8
+	HostBehaviorSize   = 512
+	HostIDSize         = 8  // Host Identifier with EXHID 0
+	HostIDExtendedSize = 16 // with EXHID 1
+	AutonomousPSTSize  = 256
+)
+
+// Origins of a Timestamp.
+const (
+	TimestampOriginReset       = 0 // 0 at the last controller level reset
+	TimestampOriginSetFeatures = 1
 )
 
 // Timestamp is the data of the Timestamp feature: Base 2.1 section 5.1.25.1.7.

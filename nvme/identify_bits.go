@@ -56,18 +56,18 @@ const (
 
 // OACS: optional admin command support.
 const (
-	OACSSecurity        = 1 << 0
-	OACSFormat          = 1 << 1
-	OACSFirmware        = 1 << 2
-	OACSNSManagement    = 1 << 3
-	OACSSelfTest        = 1 << 4
-	OACSDirectives      = 1 << 5
-	OACSMI              = 1 << 6
-	OACSVirtualization  = 1 << 7
-	OACSDoorbellBuffer  = 1 << 8
-	OACSGetLBAStatus    = 1 << 9
-	OACSLockdown        = 1 << 10
-	OACSHostMemoryLimit = 1 << 11 // HMLMS: host managed live migration
+	OACSSecurity       = 1 << 0
+	OACSFormat         = 1 << 1
+	OACSFirmware       = 1 << 2
+	OACSNSManagement   = 1 << 3
+	OACSSelfTest       = 1 << 4
+	OACSDirectives     = 1 << 5
+	OACSMI             = 1 << 6
+	OACSVirtualization = 1 << 7
+	OACSDoorbellBuffer = 1 << 8
+	OACSGetLBAStatus   = 1 << 9
+	OACSLockdown       = 1 << 10
+	OACSLiveMigration  = 1 << 11 // HMLMS
 )
 
 // FRMW: firmware updates. Bits 3:1 are the number of slots.
@@ -113,19 +113,27 @@ const (
 	ONCSCopy               = 1 << 8
 	ONCSCopyAtomic         = 1 << 9
 	ONCSFastCopyOnly       = 1 << 10
-	ONCSMaxWriteZeroesDeac = 1 << 11 // MAXWZD
+	ONCSMaxZeroesDealloc   = 1 << 11 // MAXWZD
 	ONCSNamespaceZeroes    = 1 << 12 // NSZS
 )
 
 // FUSES: fused operations supported.
 const FUSESCompareAndWrite = 1 << 0
 
+// FNA: Format NVM attributes.
+const (
+	FNAFormatAll         = 1 << 0
+	FNASecureEraseAll    = 1 << 1
+	FNACryptoErase       = 1 << 2
+	FNANoBroadcastFormat = 1 << 3
+)
+
 // VWC: volatile write cache. Bits 2:1 say what Flush with NSID FFFFFFFFh does.
 const (
 	VWCPresent            = 1 << 0
-	VWCFlushAllNotShown   = 0 << 1
-	VWCFlushAllNotAllowed = 2 << 1
-	VWCFlushAllAllowed    = 3 << 1
+	VWCFlushAllUnreported = 0 << 1 // not allowed since revision 1.4
+	VWCFlushAllRefused    = 2 << 1
+	VWCFlushAllAccepted   = 3 << 1
 )
 
 // NWPC: namespace write protection capabilities.
@@ -137,20 +145,32 @@ const (
 
 // SGLS: SGL support. Bits 1:0 are one of the first three.
 const (
-	SGLSNotSupported     = 0
-	SGLSSupported        = 1 // no alignment needed
-	SGLSDwordAligned     = 2
-	SGLSKeyed            = 1 << 2
-	SGLSBitBucket        = 1 << 16
-	SGLSByteAlignedMPTR  = 1 << 17
-	SGLSLargerThanData   = 1 << 18
-	SGLSMPTRDescriptor   = 1 << 19
-	SGLSOffset           = 1 << 20
-	SGLSTransportBlock   = 1 << 21
-	SGLSThresholdShift   = 8 // SDT: recommended largest number of descriptors
-	FCATTStaticModel     = 1 << 0
-	OFCSDisconnect       = 1 << 0
-	DiscoveryUnreported  = 0 // DCTYPE
-	DiscoveryDirect      = 1
-	DiscoveryCentralized = 2
+	SGLSNotSupported    = 0
+	SGLSSupported       = 1 // no alignment needed
+	SGLSDwordAligned    = 2
+	SGLSKeyed           = 1 << 2
+	SGLSBitBucket       = 1 << 16
+	SGLSByteAlignedMPTR = 1 << 17
+	SGLSLargerThanData  = 1 << 18 // LLDTS
+	SGLSMPTRDescriptor  = 1 << 19
+	SGLSOffset          = 1 << 20
+	SGLSTransportBlock  = 1 << 21
+)
+
+// SGLSThresholdShift places SDT in SGLS: the number of SGL descriptors above
+// which the controller becomes slower.
+const SGLSThresholdShift = 8
+
+// FCATTStaticModel in FCATT: the subsystem has static controllers.
+const FCATTStaticModel = 1 << 0
+
+// OFCSDisconnect in OFCS: Disconnect and the deletion of single I/O queues are
+// supported.
+const OFCSDisconnect = 1 << 0
+
+// DCTYPE: discovery controller types.
+const (
+	DiscoveryUnreported  = 0
+	DiscoveryDirect      = 1 // DDC
+	DiscoveryCentralized = 2 // CDC
 )

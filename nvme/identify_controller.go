@@ -74,7 +74,7 @@ type IdentifyController struct {
 	MN        [40]byte // ASCII
 	FR        [8]byte  // ASCII
 	RAB       uint8
-	IEEE      [3]byte
+	IEEE      [3]byte // little-endian, unlike in EUI64 and NGUID
 	CMIC      uint8
 	MDTS      uint8 // power of two of CAP.MPSMIN pages; 0: no limit
 	CNTLID    uint16

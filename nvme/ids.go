@@ -46,14 +46,19 @@ const (
 	CSIZoned                 CSI = 0x02
 	CSISubsystemLocalMemory  CSI = 0x03
 	CSIComputationalPrograms CSI = 0x04
-	NSIDAll                      = 0xffffffff // broadcast namespace identifier
-	NSIDMax                      = 0xfffffffe // largest identifier of a namespace
-	CNTLIDDynamic                = 0xffff     // Connect: let the subsystem choose
-	CNTLIDAnyStatic              = 0xfffe     // Connect: any of the static ones
-	CNTLIDMax                    = 0xffef     // largest identifier of a controller
-	IdentifySize                 = 4096       // every Identify data structure
-
 )
+
+// Special identifiers.
+const (
+	NSIDAll         = 0xffffffff // every namespace
+	NSIDMax         = 0xfffffffe // largest identifier of a namespace
+	CNTLIDDynamic   = 0xffff     // Connect: let the subsystem choose
+	CNTLIDAnyStatic = 0xfffe     // Connect: any of the static ones
+	CNTLIDMax       = 0xffef     // largest identifier of a controller
+)
+
+// IdentifySize is the length of every Identify data structure.
+const IdentifySize = 4096
 
 // LogID is a log page identifier: Base 2.1 section 5.1.12, figure "Log Page
 // Identifiers".

@@ -9,14 +9,9 @@ const (
 	SupportedLogsSize     = 1024
 	FeatureEffectsSize    = 1024
 	ReservationLogSize    = 64
-	SelfTestLogSize       = 564
-	SanitizeLogSize       = 512
 	ChangedNSLogSize      = IdentifySize
 	ChangedNSLogOverflow  = 0xffffffff // alone in the list: more than MaxNSIDList changed
-	SelfTestResults       = 20
-	selfTestResultSize    = 28
-	errorLogVersion       = 1
-	ErrorLogNotACommandID = 0xffff // SQID and CID of errors without a command
+	ErrorLogNotACommandID = 0xffff     // SQID and CID of errors without a command
 )
 
 // ErrorLogEntry is an entry of the Error Information log, 01h: Base 2.1 section
@@ -40,7 +35,7 @@ type ErrorLogEntry struct {
 }
 
 // ErrorLogVersion is what PageVersion is when CSI and Opcode are valid.
-const ErrorLogVersion = errorLogVersion
+const ErrorLogVersion = 1
 
 func (e *ErrorLogEntry) layout(c *codec) {
 	c.u64(&e.Count)
@@ -75,14 +70,12 @@ func (e *ErrorLogEntry) UnmarshalBinary(b []byte) error {
 // Bits of SMARTLog.CriticalWarning; the same bits enable the events in the
 // Asynchronous Event Configuration feature.
 const (
-	SMARTSpareLow          = 1 << 0
-	SMARTTemperature       = 1 << 1
-	SMARTDegraded          = 1 << 2
-	SMARTReadOnly          = 1 << 3
-	SMARTBackupFailed      = 1 << 4
-	SMARTPersistentRegion  = 1 << 5
-	SMARTIndeterminate     = 1 << 6 // IPS: indeterminate personality state
-	SMARTWarningsSupported = 0x7f
+	SMARTSpareLow         = 1 << 0
+	SMARTTemperature      = 1 << 1
+	SMARTDegraded         = 1 << 2
+	SMARTReadOnly         = 1 << 3
+	SMARTBackupFailed     = 1 << 4
+	SMARTPersistentRegion = 1 << 5
 )
 
 // SMARTLog is the SMART / Health Information log, 02h: Base 2.1 section

@@ -86,10 +86,13 @@ func (t SubsystemType) String() string {
 
 // TREQ: transport requirements of a discovery log entry.
 const (
-	TREQSecureNotSpecified = 0
+	TREQSecureNotSpecified = 0 // bits 1:0, TSC
 	TREQSecureRequired     = 1
 	TREQSecureNotRequired  = 2
-	TREQDisableSQFlow      = 1 << 2
+	TREQDisableSQFlow      = 1 << 2 // SQFCD: the controller can do without SQ flow control
+	TREQZeroHostID         = 1 << 3 // ZHIDS: a host identifier of 0 is accepted
+	TREQAuthRequired       = 1 << 4 // bits 5:4, TASC
+	TREQAuthAndSecure      = 2 << 4 // authentication, then a secure channel
 )
 
 // EFLAGS of a discovery log entry.

@@ -8,22 +8,21 @@ type CommandEffect uint32
 
 // Bits of CommandEffect.
 const (
-	EffectSupported          CommandEffect = 1 << 0  // CSUPP
-	EffectBlockContent       CommandEffect = 1 << 1  // LBCC: user data changes
-	EffectNSCapability       CommandEffect = 1 << 2  // NCC
-	EffectNSInventory        CommandEffect = 1 << 3  // NIC
-	EffectControllerCaps     CommandEffect = 1 << 4  // CCC
-	EffectRelaxedNS          CommandEffect = 1 << 14 // CSER 01b
-	EffectExclusiveNS        CommandEffect = 1 << 16 // CSE 001b: no other command on the namespace
-	EffectExclusiveAll       CommandEffect = 2 << 16 // CSE 010b: no other command on any namespace
-	EffectUUIDSelection      CommandEffect = 1 << 19 // USS
-	EffectScopeNamespace     CommandEffect = 1 << 20 // CSP
-	EffectScopeController    CommandEffect = 1 << 21
-	EffectScopeNVMSet        CommandEffect = 1 << 22
-	EffectScopeEnduranceGrp  CommandEffect = 1 << 23
-	EffectScopeDomain        CommandEffect = 1 << 24
-	EffectScopeNVMSubsystem  CommandEffect = 1 << 25
-	EffectScopeControllerQue CommandEffect = 1 << 26
+	EffectSupported           CommandEffect = 1 << 0  // CSUPP
+	EffectBlockContent        CommandEffect = 1 << 1  // LBCC: user data changes
+	EffectNSCapability        CommandEffect = 1 << 2  // NCC
+	EffectNSInventory         CommandEffect = 1 << 3  // NIC
+	EffectControllerCaps      CommandEffect = 1 << 4  // CCC
+	EffectRelaxedNS           CommandEffect = 1 << 14 // CSER 01b
+	EffectExclusiveNS         CommandEffect = 1 << 16 // CSE 001b: no other command on the namespace
+	EffectExclusiveAll        CommandEffect = 2 << 16 // CSE 010b: no other command on any namespace
+	EffectUUIDSelection       CommandEffect = 1 << 19 // USS
+	EffectScopeNamespace      CommandEffect = 1 << 20 // CSP
+	EffectScopeController     CommandEffect = 1 << 21
+	EffectScopeNVMSet         CommandEffect = 1 << 22
+	EffectScopeEnduranceGroup CommandEffect = 1 << 23
+	EffectScopeDomain         CommandEffect = 1 << 24
+	EffectScopeNVMSubsystem   CommandEffect = 1 << 25
 )
 
 // CommandEffectsLog is the Commands Supported and Effects log, 05h.

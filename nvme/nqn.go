@@ -9,11 +9,12 @@ import (
 // ValidNQN checks a name against Base 2.1 section 4.7: UTF-8, at most 223
 // bytes, and of one of the two forms
 //
-//	nqn.yyyy-mm.<reverse domain>[:<user-defined string>]
+//	nqn.yyyy-mm.<reverse domain>:<string of the domain's owner>
 //	nqn.2014-08.org.nvmexpress:uuid:<UUID>
 //
-// The names of other organizations' naming authorities must have a date that
-// exists and a domain of non-empty labels.
+// or the well-known DiscoveryNQN. The date must exist and the domain consist of
+// labels as RFC 1034 has them, where digits may come first and underscores are
+// taken too, since hosts with such names exist.
 func ValidNQN(nqn string) error {
 	switch {
 	case nqn == "":
@@ -35,11 +36,17 @@ func ValidNQN(nqn string) error {
 		}
 		return nil
 	}
+	if nqn == DiscoveryNQN {
+		return nil
+	}
 	date, authority, ok := strings.Cut(rest, ".")
 	if !ok || !validDate(date) {
 		return fmt.Errorf(`NQN %q: "nqn." must be followed by a date yyyy-mm and a dot`, nqn)
 	}
-	domain, _, _ := strings.Cut(authority, ":")
+	domain, owned, ok := strings.Cut(authority, ":")
+	if !ok || owned == "" {
+		return fmt.Errorf("NQN %q: the domain must be followed by a colon and a string", nqn)
+	}
 	for label := range strings.SplitSeq(domain, ".") {
 		if !validLabel(label) {
 			return fmt.Errorf("NQN %q: %q is no reverse domain name (label %q)", nqn, domain, label)
@@ -61,8 +68,6 @@ func validDate(s string) bool {
 	return month >= "01" && month <= "12"
 }
 
-// validLabel takes what RFC 1034 does for a label, but for underscores, which
-// some hosts use, and a leading digit.
 func validLabel(s string) bool {
 	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false

@@ -186,7 +186,8 @@ const (
 	StatusControllerNotSuspended       Status = 0x13a
 	StatusControllerDataQueueFull      Status = 0x13b
 
-	// I/O commands of the NVM command set: NVM Command Set 1.1 section 3.1.
+	// I/O commands: Base 2.1 section 4.2.3.2, without those of the computational
+	// programs command set.
 	StatusConflictingAttributes    Status = 0x180
 	StatusInvalidProtectionInfo    Status = 0x181
 	StatusWriteToReadOnlyRange     Status = 0x182
@@ -197,26 +198,6 @@ const (
 	StatusOverlappingIORange       Status = 0x187
 	StatusNamespaceNotReachable    Status = 0x188
 	StatusInsufficientResources    Status = 0x189
-	StatusInsufficientProgramResrc Status = 0x18a
-	StatusInvalidMemoryNamespace   Status = 0x18b
-	StatusInvalidMemoryRangeSet    Status = 0x18c
-	StatusInvalidMemoryRangeSetID  Status = 0x18d
-	StatusInvalidProgramData       Status = 0x18e
-	StatusInvalidProgramIndex      Status = 0x18f
-	StatusInvalidProgramType       Status = 0x190
-	StatusMaxMemoryRangesExceeded  Status = 0x191
-	StatusMaxRangeSetsExceeded     Status = 0x192
-	StatusMaxProgramsActivated     Status = 0x193
-	StatusMaxProgramBytesExceeded  Status = 0x194
-	StatusMemoryRangeSetInUse      Status = 0x195
-	StatusNoProgram                Status = 0x196
-	StatusOverlappingMemoryRanges  Status = 0x197
-	StatusProgramNotActivated      Status = 0x198
-	StatusProgramInUse             Status = 0x199
-	StatusProgramIndexNotDownload  Status = 0x19a
-	StatusProgramTooBig            Status = 0x19b
-	StatusZonedInvalidOpRequest    Status = 0x1b6
-	StatusZRWAResourcesUnavailable Status = 0x1b7
 	StatusZoneBoundaryError        Status = 0x1b8
 	StatusZoneFull                 Status = 0x1b9
 	StatusZoneReadOnly             Status = 0x1ba
@@ -224,7 +205,7 @@ const (
 	StatusZoneInvalidWrite         Status = 0x1bc
 	StatusTooManyActiveZones       Status = 0x1bd
 	StatusTooManyOpenZones         Status = 0x1be
-	StatusInvalidZoneStateTransit  Status = 0x1bf
+	StatusInvalidZoneTransition    Status = 0x1bf
 
 	// Fabrics commands: Base 2.1 section 6, figure "Fabrics Command Specific
 	// Status Values".
