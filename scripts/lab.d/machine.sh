@@ -65,7 +65,7 @@ machine_job() {
 	# meanwhile is no failure: others may be at work in the checkout.
 	local list=$dir/files
 	(
-		cd "$checkout"
+		cd "$checkout" || exit 1
 		if ! git -c safe.directory="$checkout" ls-files -z -co --exclude-standard 2>/dev/null; then
 			find . \( -path ./.git -o -path ./.cache -o -path ./bin \) -prune -o ! -type d -print0
 		fi
@@ -87,7 +87,11 @@ machine_job() {
 machine_prepare() {
 	command -v qemu-system-x86_64 >/dev/null || die 125 "no qemu-system-x86_64 here: run scripts/deps lab"
 	machine_accel
-	dir=$(mktemp -d "${TMPDIR:-/tmp}/rocet-lab.XXXXXX")
+	local stale
+	for stale in "${TMPDIR:-/tmp}"/rocet-lab.*.*; do # of runs that were killed
+		[[ $stale =~ \.([0-9]+)\.[^.]*$ ]] && [ -O "$stale" ] && [ ! -d "/proc/${BASH_REMATCH[1]}" ] && rm -rf "$stale"
+	done
+	dir=$(mktemp -d "${TMPDIR:-/tmp}/rocet-lab.$$.XXXXXX")
 	trap 'rm -rf "$dir"' EXIT
 	machine_job "$1"
 	machine_qemu "hugepages=$hugepages"
@@ -127,8 +131,8 @@ machine_prepare() {
 }
 
 # machine_watch waits for the machine and ends it when it takes too long; sets verdict to a reason if it did so.
-machine_watch() { # PID
-	local pid=$1 limit=$((SECONDS + boot_timeout)) up=
+machine_watch() {
+	local limit=$((SECONDS + boot_timeout)) up=
 	while kill -0 "$pid" 2>/dev/null; do
 		if [ -z "$up" ] && [ -s "$dir/status" ]; then
 			up=1
@@ -137,7 +141,7 @@ machine_watch() { # PID
 		fi
 		if [ "$SECONDS" -ge "$limit" ]; then
 			if [ -n "$up" ]; then verdict=timeout; else verdict=boot; fi
-			kill -KILL "$pid" 2>/dev/null || true
+			machine_kill
 			break
 		fi
 		# Sleeps, and wakes early when the machine ends.
@@ -171,6 +175,12 @@ machine_console() { # MESSAGE
 	} >&2
 }
 
+machine_kill() {
+	[ -n "$pid" ] || return 0
+	kill -KILL "$pid" 2>/dev/null || true
+	wait "$pid" 2>/dev/null || true
+}
+
 machine_run() {
 	local alive
 	machine_prepare run
@@ -181,13 +191,13 @@ machine_run() {
 	qemu+=(-add-fd "fd=$output,set=1" -chardev "file,id=out,path=/dev/fdset/1,append=on"
 		-device "virtserialport,chardev=out,name=lab.out")
 	mkfifo "$dir/alive"
-	trap 'kill -KILL "$pid" 2>/dev/null; exit 130' INT
-	trap 'kill -KILL "$pid" 2>/dev/null; exit 143' TERM HUP
+	trap 'machine_kill; exit 130' INT
+	trap 'machine_kill; exit 143' TERM HUP
 	# Killed with us, even if we are killed. The fifo's other end closes when it ends.
 	setpriv --pdeathsig KILL "${qemu[@]}" </dev/null >"$dir/qemu.log" 2>&1 7>"$dir/alive" &
 	pid=$!
 	exec {alive}<"$dir/alive" {output}>&-
-	machine_watch "$pid"
+	machine_watch
 	wait "$cat_pid" || true
 	machine_finish
 }
@@ -196,6 +206,7 @@ machine_shell() {
 	local rows columns saved
 	saved=$(stty -g)
 	read -r rows columns < <(stty size)
+	[ "$rows" != 0 ] || rows=24 columns=80 # a terminal of unknown size
 	machine_prepare shell
 	qemu+=(-chardev "stdio,id=shell,signal=off" -device "virtconsole,chardev=shell")
 	trap 'stty "$saved"; rm -rf "$dir"' EXIT

@@ -1,0 +1,69 @@
+# What there is to do here: make help
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+# Looked up when it is used, since scripts/deps may have to install it first.
+export GO = $(shell scripts/deps go 2>/dev/null)
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | column -t -s '	'
+
+.PHONY: deps-build deps-lab deps-native
+deps-build deps-lab deps-native:
+	@scripts/deps $(@:deps-%=%)
+
+.PHONY: build
+build: deps-build ## build bin/rocet
+	@$(MAKE) --no-print-directory bin/rocet
+
+# Go's own cache decides what there is to compile.
+.PHONY: bin/rocet
+bin/rocet:
+	$(GO) build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/rocet ./cmd/rocet
+
+.PHONY: test
+test: deps-build deps-lab ## everything: lint, unit tests, the native RDMA suite, the lab suite
+	@$(MAKE) --no-print-directory bin/rocet
+	@scripts/test
+
+.PHONY: unit
+unit: deps-build ## unit tests only
+	@scripts/test unit
+
+.PHONY: lint
+lint: deps-build ## gofmt, go vet, staticcheck
+	@files=$$(find . -name '*.go' -not -path './.*' -print0 | xargs -0 "$$($(GO) env GOROOT)/bin/gofmt" -l) && \
+		test -z "$$files" || { echo 'not formatted (gofmt -w):'; echo "$$files"; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags lab ./lab/... ./bench/...
+	$(GO) run $(STATICCHECK) -tags lab ./...
+
+.PHONY: lab
+lab: deps-build deps-lab ## the lab suite in the guest; RUN=pattern chooses tests
+	@$(MAKE) --no-print-directory bin/rocet
+	@LAB_RUN='$(RUN)' scripts/test lab
+
+.PHONY: demo
+demo: deps-build ## the Linux host reads and writes through Rocet over RDMA: in the guest, or NATIVE=1 on this kernel
+ifdef NATIVE
+	@scripts/deps native
+	@$(MAKE) --no-print-directory bin/rocet
+	@scripts/demo native
+else
+	@scripts/deps lab
+	@$(MAKE) --no-print-directory bin/rocet
+	@scripts/lab image >/dev/null
+	@echo 'demo: starting the guest (a Debian 13 kernel with Soft-RoCE in QEMU)'
+	@scripts/lab run --timeout 300 -- scripts/demo
+endif
+
+.PHONY: bench
+bench: deps-build deps-lab ## fio against Rocet and against the kernel's own target, in one guest
+	@$(MAKE) --no-print-directory bin/rocet
+	@scripts/bench
+
+.PHONY: clean
+clean: ## remove what was built (the lab's image stays: rm -r .cache/lab)
+	rm -rf bin bench/out
