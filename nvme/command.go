@@ -2,8 +2,7 @@ package nvme
 
 import "encoding/binary"
 
-// CommandSize is the length of a submission queue entry: Base 2.1 section 3.3.3.1
-// ("Common Command Format").
+// CommandSize is the length of a submission queue entry: Base 2.1 section 4.1.
 const CommandSize = 64
 
 // Command is a submission queue entry as it stands on the wire, little-endian.

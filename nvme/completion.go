@@ -2,7 +2,7 @@ package nvme
 
 import "encoding/binary"
 
-// CompletionSize is the length of a completion queue entry: Base 2.1 section 3.3.3.2.
+// CompletionSize is the length of a completion queue entry: Base 2.1 section 4.2.
 const CompletionSize = 16
 
 // Completion is a completion queue entry as it stands on the wire:

@@ -7,18 +7,21 @@
 //
 //   - What the I/O path touches is an array of bytes with methods that read and
 //     write it in place: [Command], [Completion], [SGLDescriptor], and the TCP
-//     PDU headers. Point one at a receive buffer and nothing is copied:
-//
-//     capsule ── (*Command)(buf[:64]) ──▶ c.Opcode(), c.SLBA(), c.SGL().Key() ...
-//
+//     PDU headers. Point one at a receive buffer and nothing is copied.
 //   - What is built once per connection or per admin command is a struct with
 //     MarshalTo(dst) (dst of the exact size or longer; reserved bytes are written
-//     as zero) and Unmarshal(src). These check lengths and report errors; they
-//     never panic on what came from the wire.
+//     as zero) and UnmarshalBinary(src). The latter reports short and
+//     contradictory data as an error and ignores what follows the structure; it
+//     never panics on what came from the wire.
+//
+// The way of a command through the views:
+//
+//	receive buffer ── (*Command)(buf[:64]) ──▶ Opcode, NSID, SLBA, NLB, SGL().Key ...
+//	send buffer ◀── (*Completion)(buf[:16]) ── SetCID, SetSQHD, SetStatus(StatusX.WithDNR())
 //
 // [Status] is the one status type: it holds SCT, SC, CRD, M and DNR, and its
 // Wire method is what a completion carries.
 //
-// A bit that is reserved on the wire is neither checked nor kept by this
-// package, except where a method's comment says so: policy belongs to the users.
+// Whether reserved fields are zero, and whether values make sense, is not
+// checked here: that is for the users, who know which status to answer with.
 package nvme

@@ -2,13 +2,24 @@ package nvme
 
 // AsyncEventConfig is the Asynchronous Event Configuration feature: bits 7:0 are
 // the SMART critical warnings (SMARTSpareLow and so on), the others are those of
-// OAES.
+// OAES but for the ones below.
 type AsyncEventConfig uint32
+
+// Bits of AsyncEventConfig that OAES has not, or has with another meaning: Base
+// 2.1 section 5.1.25.1.5.
+const (
+	EventConfigTelemetry               = 1 << 10
+	EventConfigReachabilityAssociation = 1 << 17
+	EventConfigReachabilityGroup       = 1 << 18
+	EventConfigPullModelDDC            = 1 << 28 // discovery controllers, as the next
+	EventConfigAVEDiscovery            = 1 << 29
+	EventConfigHostDiscovery           = 1 << 30
+)
 
 // Has reports whether all bits of mask are set.
 func (c AsyncEventConfig) Has(mask uint32) bool { return uint32(c)&mask == mask }
 
-// AsyncEventType is the type of an asynchronous event: Base 2.1 section 5.1.2.1,
+// AsyncEventType is the type of an asynchronous event: Base 2.1 section 5.1.2,
 // figure "Completion Queue Entry Dword 0".
 type AsyncEventType uint8
 

@@ -12,19 +12,18 @@ const (
 )
 
 // OAES: optional asynchronous events supported. The same bits enable the events
-// in the Asynchronous Event Configuration feature.
+// in the Asynchronous Event Configuration feature; see AsyncEventConfig for
+// those that are in the feature only.
 const (
 	OAESNamespaceAttribute  = 1 << 8
 	OAESFirmwareActivation  = 1 << 9
-	OAESTelemetry           = 1 << 10 // in the feature; OAES has no such bit
 	OAESANAChange           = 1 << 11
 	OAESPredictableLatency  = 1 << 12
 	OAESLBAStatus           = 1 << 13
 	OAESEnduranceGroup      = 1 << 14
 	OAESNormalShutdown      = 1 << 15
 	OAESTemperatureRecovery = 1 << 16
-	OAESReachabilityGroups  = 1 << 17
-	OAESReachabilityAssocs  = 1 << 18
+	OAESReachabilityGroups  = 1 << 17 // of groups and associations
 	OAESAllocatedNamespaces = 1 << 19
 	OAESZoneDescriptor      = 1 << 27
 	OAESDiscoveryChange     = 1 << 31

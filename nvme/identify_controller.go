@@ -348,7 +348,7 @@ func (x *IdentifyController) UnmarshalBinary(b []byte) error {
 
 // NVMIdentifyController is the I/O Command Set specific Identify Controller
 // data structure of the NVM command set, CNS 06h with CSI 00h: NVM Command Set
-// 1.1 section 4.1.5.4.
+// 1.1 section 4.1.5.
 type NVMIdentifyController struct {
 	VSL     uint8 // limits: power of two of CAP.MPSMIN pages; 0: none
 	WZSL    uint8

@@ -12,7 +12,7 @@ import (
 const MaxNSIDList = IdentifySize / 4
 
 // PutNSIDList writes a namespace list (CNS 02h, 07h, 10h and 1Ah, and the
-// Changed Namespace List log): Base 2.1 section 4.4.2. The caller sorts it and
+// Changed Namespace List log): Base 2.1 section 4.6. The caller sorts it and
 // leaves out what is not above the command's NSID. Of more than MaxNSIDList
 // namespaces the first are written.
 func PutNSIDList(b []byte, nsids []uint32) int {
@@ -46,7 +46,7 @@ func ParseNSIDList(b []byte) ([]uint32, error) {
 const MaxControllerList = IdentifySize/2 - 1
 
 // PutControllerList writes a controller list (CNS 12h and 13h): Base 2.1 section
-// 4.4.1. The caller sorts it. Of more than MaxControllerList controllers the
+// 4.6. The caller sorts it. Of more than MaxControllerList controllers the
 // first are written.
 func PutControllerList(b []byte, cntlids []uint16) int {
 	b = b[:IdentifySize]
@@ -252,4 +252,48 @@ func ParseCommandSetCombinations(b []byte) ([]CommandSetCombination, error) {
 		sets = append(sets, s)
 	}
 	return sets, nil
+}
+
+// MaxGranularities is how many descriptors a namespace granularity list holds.
+const MaxGranularities = 16
+
+// GranularityMatchesFormats in NamespaceGranularities.Attributes: descriptor n
+// is that of LBA format n. Otherwise the one descriptor is that of all formats.
+const GranularityMatchesFormats = 1 << 0
+
+// Granularity is a namespace granularity descriptor, in bytes; 0: not reported.
+type Granularity struct{ Size, Capacity uint64 }
+
+// NamespaceGranularities is the namespace granularity list, CNS 16h: Base 2.1
+// section 5.1.13.2.13. It has one descriptor at least.
+type NamespaceGranularities struct {
+	Attributes uint32
+	Last       uint8 // number of descriptors, 0-based, below MaxGranularities
+	Entries    [MaxGranularities]Granularity
+}
+
+func (x *NamespaceGranularities) layout(c *codec) {
+	c.u32(&x.Attributes)
+	c.u8(&x.Last)
+	c.reserved(32)
+	for i := range x.Entries {
+		c.u64(&x.Entries[i].Size)
+		c.u64(&x.Entries[i].Capacity)
+	}
+	c.at(288)
+	c.reserved(IdentifySize)
+}
+
+// MarshalTo writes IdentifySize bytes.
+func (x *NamespaceGranularities) MarshalTo(b []byte) int { return encodeTo(b, IdentifySize, x) }
+
+// UnmarshalBinary reads IdentifySize bytes.
+func (x *NamespaceGranularities) UnmarshalBinary(b []byte) error {
+	if err := decodeFrom(b, IdentifySize, "namespace granularity list", x); err != nil {
+		return err
+	}
+	if x.Last >= MaxGranularities {
+		return fmt.Errorf("namespace granularity list: %d descriptors, at most %d fit", int(x.Last)+1, MaxGranularities)
+	}
+	return nil
 }

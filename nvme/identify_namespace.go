@@ -1,14 +1,12 @@
 package nvme
 
-// LBAFormat is an LBA format: NVM Command Set 1.1 section 4.1.5.1, figure "LBA
+// LBAFormat is an LBA format: NVM Command Set 1.1 section 4.1.5, figure "LBA
 // Format Data Structure".
 type LBAFormat struct {
 	MS    uint16 // metadata bytes per block
 	LBADS uint8  // power of two of the block size; 0: the format is not available
 	RP    uint8  // relative performance, 0 (best) to 3
 }
-
-const lbaFormatSize = 4
 
 func (f *LBAFormat) layout(c *codec) {
 	c.u16(&f.MS)
@@ -17,7 +15,7 @@ func (f *LBAFormat) layout(c *codec) {
 }
 
 // IdentifyNamespace is the NVM command set's Identify Namespace data structure,
-// CNS 00h: NVM Command Set 1.1 section 4.1.5.1. Fields have the
+// CNS 00h: NVM Command Set 1.1 section 4.1.5. Fields have the
 // specification's names.
 type IdentifyNamespace struct {
 	NSZE     uint64
@@ -205,7 +203,7 @@ func (x *IdentifyNamespace) UnmarshalBinary(b []byte) error {
 
 // NVMIdentifyNamespace is the I/O Command Set specific Identify Namespace data
 // structure of the NVM command set, CNS 05h with CSI 00h: NVM Command Set 1.1
-// section 4.1.5.3.
+// section 4.1.5.
 type NVMIdentifyNamespace struct {
 	LBSTM  uint64
 	PIC    uint8

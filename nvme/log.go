@@ -43,7 +43,9 @@ func (e *ErrorLogEntry) layout(c *codec) {
 	c.u16(&e.CID)
 	status := e.Status.Wire() | uint16(bit(e.Phase))
 	c.u16(&status)
-	e.Status, e.Phase = StatusFromWire(status), status&1 != 0
+	if !c.encode {
+		e.Status, e.Phase = StatusFromWire(status), status&1 != 0
+	}
 	c.u16(&e.Location)
 	c.at(16)
 	c.u64(&e.LBA)

@@ -1,6 +1,6 @@
 package nvme
 
-// Private data of the RDMA connection manager: RDMA Transport 1.1 section 3.2.
+// Private data of the RDMA connection manager: RDMA Transport 1.1 section 3.1.
 
 // Lengths of the RDMA CM's private data.
 const (

@@ -42,7 +42,7 @@ const (
 const NSSRMagic = 0x4e564d65
 
 // DoorbellSQ returns the offset of a submission queue's tail doorbell for a
-// CAP.DSTRD: PCIe Transport 1.1 section 3.1.2.
+// CAP.DSTRD: PCIe Transport 1.1, figure "Submission Queue y Tail Doorbell".
 func DoorbellSQ(qid uint16, dstrd uint8) uint32 {
 	return RegDoorbells + uint32(qid)*2*(4<<dstrd)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Reservation commands: Base 2.1 section 7.4 to 7.7.
+// Reservation commands: Base 2.1 sections 7.5 to 7.8.
 
 // ReservationType is RTYPE.
 type ReservationType uint8
@@ -127,14 +127,14 @@ func (k *ReservationKeys) UnmarshalBinary(b []byte) error {
 
 // Registrant is a registered controller in a reservation report.
 type Registrant struct {
-	CNTLID uint16 // CNTLIDDynamic if the controller is not known
+	CNTLID uint16 // CNTLIDDynamic if the registrant has no controller now
 	Holder bool   // RCSTS bit 0
 	HostID UUID   // all of it in an extended report, else the first 8 bytes
 	Key    uint64
 }
 
 // ReservationReport is the reservation status data structure, plain or
-// extended: Base 2.1 section 7.7.
+// extended: Base 2.1 section 7.8.
 type ReservationReport struct {
 	Extended    bool // 128-bit host identifiers; not on the wire
 	Generation  uint32

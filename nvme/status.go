@@ -207,8 +207,8 @@ const (
 	StatusTooManyOpenZones         Status = 0x1be
 	StatusInvalidZoneTransition    Status = 0x1bf
 
-	// Fabrics commands: Base 2.1 section 6, figure "Fabrics Command Specific
-	// Status Values".
+	// Fabrics commands: Base 2.1 section 4.2.3.2, figure "Command Specific Status
+	// Values, Fabrics Commands".
 	StatusConnectIncompatibleFormat Status = 0x180
 	StatusConnectControllerBusy     Status = 0x181
 	StatusConnectInvalidParameters  Status = 0x182

@@ -11,7 +11,7 @@ import "encoding/binary"
 // TCPPDUType is byte 0 of a PDU.
 type TCPPDUType uint8
 
-// PDU types: TCP Transport 1.1 section 3.3, figure "PDU Types".
+// PDU types: TCP Transport 1.1 section 3.3.
 const (
 	TCPTypeICReq       TCPPDUType = 0x00
 	TCPTypeICResp      TCPPDUType = 0x01
