@@ -178,8 +178,10 @@ type ID interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
 
-	// SetReuseAddr and SetTOS go before Bind or ResolveAddr.
+	// These go before Bind or ResolveAddr. With AFOnly a listener on [::]
+	// leaves IPv4 to another.
 	SetReuseAddr(on bool) error
+	SetAFOnly(on bool) error
 	SetTOS(tos uint8) error
 
 	Bind(addr netip.AddrPort) error
