@@ -31,7 +31,7 @@ image_ensure() {
 
 # image_build RECIPE builds into a folder of its own and moves it into place when it is whole.
 image_build() {
-	local recipe=$1 packages started=$SECONDS # dir is global: traps use it
+	local recipe=$1 packages mirror started=$SECONDS # dir is global: traps use it
 	find "$cache" -mindepth 1 -maxdepth 1 -name 'new.*' -exec rm -rf {} + # interrupted ones: we hold the lock
 	dir=$(mktemp -d "$cache/new.XXXXXX")
 	trap 'rm -rf "$dir"' EXIT
@@ -40,16 +40,27 @@ image_build() {
 	chmod 755 "$dir"
 	packages=$(sed 's/#.*//' "$recipe/packages" | xargs | tr ' ' ,)
 	image_apt_options >"$dir/apt.conf"
+	mapfile -t mirror < <(image_mirror) # none where apt uses none: mmdebstrap then has its own
 
-	local exclude options=()
+	local exclude fd options=()
 	for exclude in /usr/share/man /usr/share/doc /usr/share/locale /usr/share/info /usr/lib/udev/hwdb.d; do
 		options+=("--dpkgopt=path-exclude=$exclude/*")
 	done
-	mmdebstrap --quiet --variant=apt --include="$packages" --aptopt="$dir/apt.conf" "${options[@]}" \
-		--customize-hook="copy-in '$recipe/setup' '$recipe/init' /tmp" \
-		--customize-hook='mv "$1/tmp/init" "$1/tmp/lab-init"' \
-		--customize-hook='chroot "$1" /tmp/setup && rm "$1/tmp/setup"' \
-		"$image_suite" "$dir/root.tar" "$(image_mirror)" </dev/null >&2 || return 1
+	(
+		# mmdebstrap names descriptors of its own to a shell that knows only those up to 9: give it no others.
+		for fd in /proc/self/fd/*; do
+			fd=${fd##*/}
+			[ "$fd" -le 2 ] || eval "exec $fd>&-"
+		done
+		exec mmdebstrap --variant=apt --include="$packages" --aptopt="$dir/apt.conf" "${options[@]}" \
+			--customize-hook="copy-in '$recipe/setup' '$recipe/init' /tmp" \
+			--customize-hook='mv "$1/tmp/init" "$1/tmp/lab-init"' \
+			--customize-hook='chroot "$1" /tmp/setup && rm "$1/tmp/setup"' \
+			"$image_suite" "$dir/root.tar" "${mirror[@]}" </dev/null 2>&1
+	) | tee "$dir/log" | { grep --line-buffered -E '^[IWE]: ' >&2 || true; } || {
+		tail -n 40 "$dir/log" >&2
+		return 1
+	}
 	echo "lab: packages are there after $((SECONDS - started)) s, writing the file system ..." >&2
 
 	local as_root=(env) # who is not root writes root's files by fakeroot
@@ -67,7 +78,7 @@ image_build() {
 		truncate -s "$((size + size / 4 + 64))M" root.ext4
 		mke2fs -q -t ext4 -O ^has_journal,^metadata_csum,^resize_inode -m 0 -d root root.ext4
 	' sh "$dir" >&2 || return 1
-	rm -rf "$dir/root" "$dir/apt.conf"
+	rm -rf "$dir/root" "$dir/apt.conf" "$dir/log"
 	chmod 644 "$dir"/*
 	sync -f "$dir"
 	rm -rf "$image"
