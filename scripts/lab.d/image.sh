@@ -25,16 +25,16 @@ image_ensure() {
 		echo "lab: building the guest's image (Debian $image_suite; some minutes, once) ..." >&2
 		image_build "$recipe" || exit 1
 		# Others' images that nobody used for a month.
-		find "$cache" -mindepth 1 -maxdepth 1 -type d ! -path "$image" -mtime +30 -exec rm -rf {} +
+		find "$cache" -mindepth 1 -maxdepth 1 -type d ! -path "$image" -mtime +30 -exec rm -rf --one-file-system {} +
 	) 9>"$cache/lock" || die 125 "the guest's image could not be built"
 }
 
 # image_build RECIPE builds into a folder of its own and moves it into place when it is whole.
 image_build() {
-	local recipe=$1 packages mirror started=$SECONDS # dir is global: traps use it
-	find "$cache" -mindepth 1 -maxdepth 1 -name 'new.*' -exec rm -rf {} + # interrupted ones: we hold the lock
+	local recipe=$1 packages mirror started=$SECONDS own # dir is global: traps use it
+	find "$cache" -mindepth 1 -maxdepth 1 -name 'new.*' -exec rm -rf --one-file-system {} + # interrupted ones: we hold the lock
 	dir=$(mktemp -d "$cache/new.XXXXXX")
-	trap 'rm -rf "$dir"' EXIT
+	trap 'rm -rf --one-file-system "$dir"' EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
 	chmod 755 "$dir"
@@ -52,7 +52,15 @@ image_build() {
 			fd=${fd##*/}
 			[ "$fd" -le 2 ] || eval "exec $fd>&-"
 		done
-		exec mmdebstrap --variant=apt --include="$packages" --aptopt="$dir/apt.conf" "${options[@]}" \
+		# As root it mounts proc, sys and dev in the new root: in a mount namespace they go with it, even if it is killed,
+		# and so do its files with ours. Without being root it has its own namespace, and needs a folder open to all.
+		own=()
+		if [ "$(id -u)" = 0 ]; then
+			mkdir "$dir/tmp"
+			export TMPDIR=$dir/tmp
+			! unshare --mount --propagation private true 2>/dev/null || own=(unshare --mount --propagation private)
+		fi
+		exec "${own[@]}" mmdebstrap --variant=apt --include="$packages" --aptopt="$dir/apt.conf" "${options[@]}" \
 			--customize-hook="copy-in '$recipe/setup' '$recipe/init' /tmp" \
 			--customize-hook='mv "$1/tmp/init" "$1/tmp/lab-init"' \
 			--customize-hook='chroot "$1" /tmp/setup && rm "$1/tmp/setup"' \
@@ -78,7 +86,7 @@ image_build() {
 		truncate -s "$((size + size / 4 + 64))M" root.ext4
 		mke2fs -q -t ext4 -O ^has_journal,^metadata_csum,^resize_inode -m 0 -d root root.ext4
 	' sh "$dir" >&2 || return 1
-	rm -rf "$dir/root" "$dir/apt.conf" "$dir/log"
+	rm -rf --one-file-system "$dir/root" "$dir/tmp" "$dir/apt.conf" "$dir/log"
 	chmod 644 "$dir"/*
 	sync -f "$dir"
 	rm -rf "$image"
