@@ -36,11 +36,14 @@ type Reactor struct {
 	epoll  int
 	wakefd int
 	events [16]unix.EpollEvent
-	done   chan struct{}
-	tid    atomic.Int32 // of its thread while it runs
+	// waitTime is here because a system call's argument escapes: on the stack it would be garbage with every sleep.
+	waitTime unix.Timespec
+	done     chan struct{}
+	tid      atomic.Int32 // of its thread once it runs
 
 	_        [128]byte
 	sleeping atomic.Bool // set by the reactor, cleared by whoever wakes it
+	wakers   atomic.Int32
 	inbox    inbox
 	_        [128]byte
 }
@@ -74,7 +77,7 @@ func (r *Reactor) Send(m *Message) bool {
 	if !r.inbox.push(m) {
 		return false
 	}
-	if r.sleeping.Load() && r.sleeping.CompareAndSwap(true, false) {
+	if r.sleeping.Load() {
 		r.wake()
 	}
 	return true
@@ -159,8 +162,18 @@ func (r *Reactor) Stats() Stats {
 
 // run is the goroutine. It never unlocks its thread, so that the runtime ends the thread, and its affinity, with it.
 func (r *Reactor) run(pinned chan<- error) {
-	defer close(r.done)
 	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The process's first thread would not end, and its affinity is what tools show as the process's. While this
+		// goroutine holds it, another one gets another.
+		inner := make(chan error)
+		go r.run(inner)
+		err := <-inner
+		runtime.UnlockOSThread()
+		pinned <- err
+		return
+	}
+	defer close(r.done)
 	var set unix.CPUSet
 	set.Set(r.core)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {

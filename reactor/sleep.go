@@ -3,6 +3,7 @@ package reactor
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -10,6 +11,9 @@ import (
 
 // wakeSlot is the wake-up descriptor's number in the epoll set.
 const wakeSlot = -1
+
+// wakeByOne is what a wake-up adds to the descriptor's counter.
+var wakeByOne = binary.NativeEndian.AppendUint64(nil, 1)
 
 // openWaits makes the epoll set and the descriptor that wakes it.
 func (r *Reactor) openWaits() (err error) {
@@ -30,6 +34,9 @@ func (r *Reactor) openWaits() (err error) {
 }
 
 func (r *Reactor) closeWaits() {
+	for r.wakers.Load() != 0 {
+		runtime.Gosched()
+	}
 	unix.Close(r.epoll)
 	unix.Close(r.wakefd)
 }
@@ -39,16 +46,18 @@ func (r *Reactor) watch(fd, at int) error {
 	return unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &ev)
 }
 
-// wake ends the reactor's epoll wait, from any goroutine.
+// wake ends the reactor's epoll wait, from any goroutine. It is counted in before it can be the one that wakes, so that
+// the descriptor is not closed, and perhaps another file by then, when it writes.
 func (r *Reactor) wake() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	for {
-		// The counter cannot overflow, and the reactor closes its descriptors only after its inbox.
-		if _, err := unix.Write(r.wakefd, one[:]); err != unix.EINTR {
-			return
+	r.wakers.Add(1)
+	if r.sleeping.CompareAndSwap(true, false) {
+		for {
+			if _, err := unix.Write(r.wakefd, wakeByOne); err != unix.EINTR {
+				break
+			}
 		}
 	}
+	r.wakers.Add(-1)
 }
 
 // sleep waits in epoll, unless work turns up on the way there.
@@ -106,8 +115,8 @@ func (r *Reactor) sleep() {
 func (r *Reactor) wait(now int64) int {
 	var limit *unix.Timespec
 	if due := r.timers.next(); due != 0 {
-		ts := unix.NsecToTimespec(max(due-now, 0))
-		limit = &ts
+		r.waitTime = unix.NsecToTimespec(max(due-now, 0))
+		limit = &r.waitTime
 	}
 	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.epoll), uintptr(unsafe.Pointer(&r.events[0])),
 		uintptr(len(r.events)), uintptr(unsafe.Pointer(limit)), 0, 0)

@@ -64,9 +64,12 @@ func (r *Reactor) longTurn(now int64, took uint64) {
 }
 
 // stealMeter compares the wall clock to the thread's own.
-type stealMeter struct{ wall, cpu int64 }
+type stealMeter struct {
+	wall, cpu int64
+	clock     unix.Timespec // a system call's argument, which would escape
+}
 
-func (m *stealMeter) restart(now int64) { m.wall, m.cpu = now, threadTime() }
+func (m *stealMeter) restart(now int64) { m.wall, m.cpu = now, m.threadTime() }
 
 // since is the time off the core since the last restart, and restarts. Short absences of earlier turns are in it too:
 // they are what a turn that calls this is rarely preceded by.
@@ -77,10 +80,9 @@ func (m *stealMeter) since(now int64) uint64 {
 }
 
 // threadTime is how long the calling thread has been running, in nanoseconds.
-func threadTime() int64 {
-	var ts unix.Timespec
-	unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0)
-	return ts.Nano()
+func (m *stealMeter) threadTime() int64 {
+	unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&m.clock)), 0)
+	return m.clock.Nano()
 }
 
 func (r *Reactor) readSwitches() {
