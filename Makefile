@@ -37,13 +37,14 @@ lint: deps-build ## gofmt, go vet, staticcheck
 	@files=$$(find . -name '*.go' -not -path './.*' -print0 | xargs -0 "$$($(GO) env GOROOT)/bin/gofmt" -l) && \
 		test -z "$$files" || { echo 'not formatted (gofmt -w):'; echo "$$files"; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags lab ./lab/... ./bench/...
+	$(GO) vet -tags lab ./...
 	$(GO) run $(STATICCHECK) -tags lab ./...
 
 .PHONY: lab
-lab: deps-build deps-lab ## the lab suite in the guest; RUN=pattern chooses tests
+lab: deps-build ## the lab suite: in the guest, or NATIVE=1 on this kernel; RUN=pattern chooses tests
+	@scripts/deps $(if $(NATIVE),native,lab)
 	@$(MAKE) --no-print-directory bin/rocet
-	@LAB_RUN='$(RUN)' scripts/test lab
+	@LAB_RUN='$(RUN)' LAB_NATIVE='$(NATIVE)' scripts/test lab
 
 .PHONY: demo
 demo: deps-build ## the Linux host reads and writes through Rocet over RDMA: in the guest, or NATIVE=1 on this kernel
@@ -60,9 +61,9 @@ else
 endif
 
 .PHONY: bench
-bench: deps-build deps-lab ## fio against Rocet and against the kernel's own target, in one guest
+bench: deps-build deps-lab ## fio against Rocet and the kernel's own target, in one guest; ARGS='-transport tcp -rounds 5'
 	@$(MAKE) --no-print-directory bin/rocet
-	@scripts/bench
+	@scripts/bench $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built (the lab's image stays: rm -r .cache/lab)
