@@ -25,7 +25,6 @@ bin/rocet:
 
 .PHONY: test
 test: deps-build deps-lab ## everything: lint, unit tests, the native RDMA suite, the lab suite
-	@$(MAKE) --no-print-directory bin/rocet
 	@scripts/test
 
 .PHONY: unit

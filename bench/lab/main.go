@@ -90,12 +90,18 @@ func measure(b *bench, transport string, rounds int, runtime time.Duration) []re
 		r.Point = p.name
 		for round := range rounds {
 			fmt.Printf("%s, round %d of %d ...", p.name, round+1, rounds)
+			var rocetRun, peerRun lab.FioDirection
+			if round%2 == 1 { // take turns in going first
+				peerRun = runFio(b, p, peerDev, runtime)
+			}
 			before := cpuTime(b, rocet.Pid())
-			rocetRun := runFio(b, p, rocetDev, runtime)
-			after := cpuTime(b, rocet.Pid())
-			peerRun := runFio(b, p, peerDev, runtime)
+			rocetRun = runFio(b, p, rocetDev, runtime)
+			used := cpuTime(b, rocet.Pid()).sub(before)
+			if round%2 == 0 {
+				peerRun = runFio(b, p, peerDev, runtime)
+			}
 			fmt.Printf(" rocet %.0f, nvmet %.0f IOPS\n", rocetRun.IOPS, peerRun.IOPS)
-			r.add(rocetRun, peerRun, after.sub(before))
+			r.add(rocetRun, peerRun, used)
 		}
 		r.finish()
 	}
