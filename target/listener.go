@@ -62,6 +62,10 @@ func (t *Target) AddListener(info ListenerInfo) (*Listener, error) {
 	if info.MaxQueueDepth == 0 || info.MaxQueueDepth > t.opts.MaxQueueDepth {
 		info.MaxQueueDepth = t.opts.MaxQueueDepth
 	}
+	if info.MaxQueueDepth < nvme.DiscoveryASQSZMin {
+		return nil, fmt.Errorf("listener %s port %s: queues of %d entries: want at least %d, the smallest admin queue",
+			info.TrAddr, info.TrSvcID, info.MaxQueueDepth, nvme.DiscoveryASQSZMin)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := &Listener{info: info, id: 1}

@@ -1,6 +1,8 @@
 package target
 
 import (
+	"time"
+
 	"rocet/memory"
 	"rocet/nvme"
 	"rocet/reactor"
@@ -16,6 +18,23 @@ type PollGroup struct {
 
 	target *Target
 	stats  groupStats
+	trim   reactor.Timer
+}
+
+// trimEvery is how often a reactor gives memory back that it kept after a burst.
+const trimEvery = 10 * time.Second
+
+func (g *PollGroup) start() {
+	g.trim.Fire = func() {
+		g.Mem.Trim()
+		g.Reactor.Schedule(&g.trim, trimEvery)
+	}
+	g.Reactor.Schedule(&g.trim, trimEvery)
+}
+
+func (g *PollGroup) stop() {
+	g.Reactor.Cancel(&g.trim)
+	g.Mem.Close()
 }
 
 // Target is the one that the group belongs to.

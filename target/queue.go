@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -95,12 +96,14 @@ type Queue struct {
 	busy  *Request        // prepared and not responded, newest first
 	nbusy int
 
-	disconnect *Request // a Disconnect that waits for the others
-	aer        aerQueue // admin queue
-	aborts     int      // Abort commands under way
+	assoc      *Controller // ctrl, for the reactor
+	disconnect *Request    // a Disconnect that waits for the others
+	aer        aerQueue    // admin queue
+	aborts     int         // Abort commands under way
 	ka         keepAlive
 	timer      reactor.Timer
 	errs       errorRing
+	errQID     uint16 // SQID of its entries
 	exec       executor
 
 	// The control plane's, under Target.mu.
@@ -110,7 +113,6 @@ type Queue struct {
 	ctrl     *Controller
 	qid      uint16
 	gone     bool // Close was called
-	released bool
 	began    time.Time
 
 	dead atomic.Bool // set by Close, read by a Connect under way
@@ -124,7 +126,6 @@ func (t *Target) NewQueue(o QueueOptions) (*Queue, error) {
 		return nil, fmt.Errorf("new queue from %s: Group, Conn and Listener must be set", o.HostAddr)
 	}
 	q := &Queue{group: o.Group, conn: o.Conn, target: t, listener: o.Listener, opts: o, began: time.Now()}
-	q.errs.init()
 	q.timer.Fire = q.onTimer
 	t.mu.Lock()
 	switch {
@@ -172,6 +173,10 @@ func (q *Queue) onTimer() {
 	}
 }
 
+// fusePSDT are the bits of a command's byte 1 that mean something: no fused
+// operations, and data by SGL with no metadata.
+const fusePSDT = 3<<6 | 3
+
 // Prepare parses r.Cmd and says what the command needs. On a status that is not
 // success the transport calls Fail with it.
 func (q *Queue) Prepare(r *Request) nvme.Status {
@@ -197,7 +202,7 @@ func (q *Queue) Prepare(r *Request) nvme.Status {
 	q.busy = r
 	q.nbusy++
 	q.seen++
-	if r.Cmd[1] != nvme.PSDTSGL<<6 {
+	if r.Cmd[1]&fusePSDT != nvme.PSDTSGL<<6 {
 		return r.fieldError(1)
 	}
 	if q.state != queueLive {
@@ -233,13 +238,9 @@ func (q *Queue) Execute(r *Request) {
 	case actNothing:
 		q.respond(r, nvme.StatusSuccess, 0)
 	case actRanges:
-		if st := r.checkRanges(); st != nvme.StatusSuccess {
-			q.respond(r, st, 0)
-			return
-		}
-		q.submit(r)
+		q.executeRanges(r)
 	case actFlushAll:
-		r.flushNext = 0
+		r.flushNext, r.flushStatus = 0, nvme.StatusSuccess
 		q.flushAll(r)
 	case actControl:
 		q.control(r)
@@ -247,6 +248,8 @@ func (q *Queue) Execute(r *Request) {
 		q.keepAliveCommand(r)
 	case actAER:
 		q.parkAER(r)
+	case actAbort:
+		q.abort(r)
 	case actDisconnect:
 		q.parkDisconnect(r)
 	}
@@ -272,7 +275,12 @@ func (q *Queue) respond(r *Request, st nvme.Status, result uint64) {
 	q.nbusy--
 	r.state = requestDone
 	var head uint16
-	if !q.sqNoFlow && q.sqSize != 0 {
+	if q.sqNoFlow {
+		// Said once, in the response to Connect; later SQHD is reserved.
+		if r.opcode == nvme.OpFabrics && r.Cmd.FCType() == nvme.FabricsConnect && st == nvme.StatusSuccess {
+			head = nvme.SQHDInvalid
+		}
+	} else if q.sqSize != 0 {
 		q.sqHead++
 		if q.sqHead >= q.sqSize {
 			q.sqHead = 0
@@ -340,11 +348,10 @@ func (q *Queue) Release() {
 
 // releaseParked ends what waits on the queue for something to happen.
 func (q *Queue) releaseParked(st nvme.Status) {
-	for r := q.aer.takeParked(); r != nil; {
-		next := r.parked
-		r.parked = nil
+	for len(q.aer.parked) > 0 {
+		r := q.aer.parked[0]
+		q.aer.parked = slices.Delete(q.aer.parked, 0, 1)
 		q.respond(r, st, 0)
-		r = next
 	}
 	if r := q.disconnect; r != nil {
 		q.disconnect = nil

@@ -34,6 +34,7 @@ const (
 	actControl                // off the reactor
 	actKeepAlive
 	actAER
+	actAbort
 	actDisconnect
 )
 
@@ -82,11 +83,14 @@ type Request struct {
 	queue      *Queue
 	ns         *nsQueue
 	prev, next *Request // in Queue.busy
-	parked     *Request // next in Queue.parked
 	started    int64    // Begin
-	flushNext  uint32   // actFlushAll: the next namespace
-	flushing   bool     // actFlushAll: Submit is running
-	flushed    bool     // actFlushAll: and completed the flush
+
+	// Of actFlushAll: the namespace after the present one, how that one ended, and
+	// whether flushAll is running and sees to the next.
+	flushNext   uint32
+	flushStatus nvme.Status
+	flushEnded  bool
+	flushing    bool
 
 	io   IO
 	Segs [MaxSegments]memory.Segment

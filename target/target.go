@@ -53,8 +53,8 @@ func (o *Options) setDefaults() error {
 	if bits.OnesCount32(o.MDTS) != 1 || o.MDTS < 4096 || o.MDTS > 16<<20 {
 		return fmt.Errorf("target: MDTS of %d bytes: want a power of two from 4096 to 16777216", o.MDTS)
 	}
-	if o.MaxQueueDepth < 2 {
-		return fmt.Errorf("target: MaxQueueDepth %d: want at least 2", o.MaxQueueDepth)
+	if o.MaxQueueDepth < nvme.DiscoveryASQSZMin {
+		return fmt.Errorf("target: MaxQueueDepth %d: want at least %d, the smallest admin queue", o.MaxQueueDepth, nvme.DiscoveryASQSZMin)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ type Target struct {
 	started time.Time
 }
 
-// New makes a target without subsystems on reactors that are running or will be.
+// New makes a target without subsystems on reactors that run.
 func New(o Options) (*Target, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
@@ -107,7 +107,9 @@ func New(o Options) (*Target, error) {
 		started:     time.Now(),
 	}
 	for i, r := range o.Reactors {
-		t.groups = append(t.groups, &PollGroup{Reactor: r, Mem: o.Pool.NewCache(), Index: i, target: t})
+		g := &PollGroup{Reactor: r, Mem: o.Pool.NewCache(), Index: i, target: t}
+		t.groups = append(t.groups, g)
+		r.Post(g.start)
 	}
 	t.discovery = t.newSubsystem(SubsystemConfig{NQN: nvme.DiscoveryNQN, AllowAnyHost: true})
 	t.discovery.isDiscovery = true
@@ -148,7 +150,7 @@ func (t *Target) wait(ctx context.Context, done func() bool) error {
 
 // Close ends every connection, waits for the transports to give them back, and
 // removes every subsystem, whose backends may be closed then. The reactors must
-// still run.
+// still run, and the transports have stopped using the groups' memory.
 func (t *Target) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true
@@ -173,6 +175,9 @@ func (t *Target) Close(ctx context.Context) error {
 		if err := t.RemoveSubsystem(ctx, s.nqn); err != nil {
 			return err
 		}
+	}
+	for _, g := range t.groups {
+		g.call(g.stop)
 	}
 	return nil
 }
