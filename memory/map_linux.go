@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// goMemory is nothing: the slab is a mapping.
+type goMemory struct{}
+
 // pageKind is one way to map a slab.
 type pageKind struct {
 	name  string
@@ -20,12 +23,13 @@ type pageKind struct {
 	huge  bool
 }
 
-// mapSlab maps size bytes, touches every page, and binds them to the configured nodes.
-func mapSlab(size uint64, cfg *Config, log *slog.Logger) (*Slab, error) {
+// mapSlab maps size bytes, touches every page, and binds them to the configured nodes. With what follows it is total
+// bytes: if those are not there, it does not start.
+func mapSlab(size, total uint64, cfg *Config, log *slog.Logger) (*Slab, error) {
 	var refused error
 	if cfg.HugePages != HugeNever {
 		for _, kind := range hugeKinds(size) {
-			s, err := mapKind(size, kind, cfg)
+			s, err := mapKind(size, total, kind, cfg)
 			if err == nil {
 				return s, nil
 			}
@@ -37,7 +41,7 @@ func mapSlab(size uint64, cfg *Config, log *slog.Logger) (*Slab, error) {
 			return nil, fmt.Errorf("hugepages are required and there are not enough: %w; reserve them with %s", refused, remedy)
 		}
 		kind := smallKind(cfg)
-		s, err := mapKind(size, kind, cfg)
+		s, err := mapKind(size, total, kind, cfg)
 		if err != nil {
 			return nil, fmt.Errorf("%w (hugepages were tried first: %w)", err, refused)
 		}
@@ -45,7 +49,7 @@ func mapSlab(size uint64, cfg *Config, log *slog.Logger) (*Slab, error) {
 			"bytes", size, "wanted", "hugepages", "got", kind.name, "reason", refused.Error(), "remedy", remedy)
 		return s, nil
 	}
-	return mapKind(size, smallKind(cfg), cfg)
+	return mapKind(size, total, smallKind(cfg), cfg)
 }
 
 // hugeKinds lists the hugepages worth a try, biggest first.
@@ -68,10 +72,10 @@ func smallKind(cfg *Config) pageKind {
 	return kind
 }
 
-func mapKind(size uint64, kind pageKind, cfg *Config) (*Slab, error) {
+func mapKind(size, total uint64, kind pageKind, cfg *Config) (*Slab, error) {
 	if !kind.huge {
-		if have, known := availableMemory(); known && size > have {
-			return nil, fmt.Errorf("%d bytes wanted, %d available: make it smaller or free memory", size, have)
+		if have, known := availableMemory(); known && total > have {
+			return nil, fmt.Errorf("%d bytes wanted, %d available: make it smaller or free memory", total, have)
 		}
 	}
 	// Ordinary pages are aligned to chunks by mapping more and cutting it off, so that transparent hugepages fit.

@@ -60,7 +60,7 @@ func New(cfg Config) (*Pool, error) {
 		return nil, fmt.Errorf("memory: the pool's size %d is more than 16 TiB", cfg.Size)
 	}
 	for done := uint64(0); done < size; {
-		s, err := p.newSlab(min(size-done, maxBufferSlab))
+		s, err := p.newSlab(min(size-done, maxBufferSlab), size-done)
 		if err != nil {
 			p.release()
 			return nil, fmt.Errorf("memory: map %d bytes of buffers: %w", size, err)
@@ -83,7 +83,7 @@ func (p *Pool) NewSlab(size uint64) (*Slab, error) {
 	if p.closed {
 		return nil, errors.New("memory: the pool is closed")
 	}
-	s, err := p.newSlab(roundUp(size, ChunkSize))
+	s, err := p.newSlab(roundUp(size, ChunkSize), 0)
 	if err != nil {
 		return nil, fmt.Errorf("memory: map a slab of %d bytes: %w", size, err)
 	}
@@ -201,15 +201,16 @@ func (p *Pool) release() {
 	p.blocks.free()
 }
 
-// newSlab maps and numbers a slab. The size is a multiple of ChunkSize.
-func (p *Pool) newSlab(size uint64) (*Slab, error) {
+// newSlab maps and numbers a slab. The size is a multiple of ChunkSize. More slabs may be to come: total, if not 0, is how
+// much memory there must be.
+func (p *Pool) newSlab(size, total uint64) (*Slab, error) {
 	index := uint32(0)
 	for p.slabs[index].Load() != nil {
 		if index++; index == MaxSlabs {
 			return nil, fmt.Errorf("all %d slabs are in use: use fewer and bigger memory namespaces", MaxSlabs)
 		}
 	}
-	s, err := mapSlab(size, &p.cfg, p.log)
+	s, err := mapSlab(size, max(size, total), &p.cfg, p.log)
 	if err != nil {
 		return nil, err
 	}
