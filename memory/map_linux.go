@@ -12,9 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goMemory is nothing: the slab is a mapping.
-type goMemory struct{}
-
 // pageKind is one way to map a slab.
 type pageKind struct {
 	name  string
@@ -101,7 +98,7 @@ func mapKind(size, total uint64, kind pageKind, cfg *Config) (*Slab, error) {
 		}
 		base = aligned
 	}
-	s := &Slab{Base: base, Size: size, PageSize: kind.size, Node: -1}
+	s := &Slab{Base: base, Size: size, PageSize: kind.size, Node: -1, raw: unsafe.Slice((*byte)(pointerTo(base)), size)}
 	if err := prepare(s, kind, cfg); err != nil {
 		unmapSlab(s)
 		return nil, err
@@ -112,20 +109,19 @@ func mapKind(size, total uint64, kind pageKind, cfg *Config) (*Slab, error) {
 // prepare advises, binds and touches a fresh mapping, so that no page fault is left for the hot path, and a lack of
 // pages shows here as an error and not later as SIGBUS.
 func prepare(s *Slab, kind pageKind, cfg *Config) error {
-	view := unsafe.Slice((*byte)(pointerTo(s.Base)), s.Size)
 	if !kind.huge && cfg.HugePages != HugeNever {
-		_ = unix.Madvise(view, unix.MADV_HUGEPAGE) // a kernel without transparent hugepages says no; nothing is lost
+		_ = unix.Madvise(s.raw, unix.MADV_HUGEPAGE) // a kernel without transparent hugepages says no; nothing is lost
 	}
-	_ = unix.Madvise(view, unix.MADV_DONTDUMP) // keeps customers' data, and gigabytes, out of core dumps
+	_ = unix.Madvise(s.raw, unix.MADV_DONTDUMP) // keeps customers' data, and gigabytes, out of core dumps
 	if err := bindToNodes(s, cfg.NUMANodes); err != nil {
 		return err
 	}
-	switch err := unix.Madvise(view, unix.MADV_POPULATE_WRITE); err {
+	switch err := unix.Madvise(s.raw, unix.MADV_POPULATE_WRITE); err {
 	case nil:
 		return nil
 	case unix.EINVAL: // Linux before 5.14
 		for off := uint64(0); off < s.Size; off += uint64(s.PageSize) {
-			view[off] = 0
+			s.raw[off] = 0
 		}
 		return nil
 	default:

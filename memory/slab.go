@@ -10,7 +10,7 @@ type Slab struct {
 	PageSize uint32 // of the mapping: 4 KiB (or what the kernel has), 2 MiB, 1 GiB
 	Node     int    // NUMA node its memory was bound to, -1 if it was not
 
-	goMemory // under the race detector, what the slab is
+	raw []byte // the mapping; under the race detector the Go object that the slab lies in
 }
 
 // Segment is a part of the slab, n bytes from off on. It panics past the end: such a segment would be somebody else's
