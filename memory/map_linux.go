@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -159,4 +160,18 @@ func unmapSlab(s *Slab) {
 	if err := unix.MunmapPtr(pointerTo(s.Base), uintptr(s.Size)); err != nil {
 		panic(fmt.Sprintf("memory: unmap slab %d at %#x: %v", s.Index, s.Base, err))
 	}
+}
+
+func onlineNodes() string {
+	text, err := os.ReadFile("/sys/devices/system/node/online")
+	if err != nil {
+		return "0"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// sharedTHP tells whether madvise gets shared memory transparent hugepages.
+func sharedTHP() bool {
+	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+	return err == nil && !strings.Contains(string(text), "[never]") && !strings.Contains(string(text), "[deny]")
 }

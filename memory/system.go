@@ -29,20 +29,6 @@ func readHuge(name string) uint64 {
 	return readSysUint("/sys/kernel/mm/hugepages/hugepages-2048kB/" + name)
 }
 
-func onlineNodes() string {
-	text, err := os.ReadFile("/sys/devices/system/node/online")
-	if err != nil {
-		return "0"
-	}
-	return strings.TrimSpace(string(text))
-}
-
-// sharedTHP tells whether madvise gets shared memory transparent hugepages.
-func sharedTHP() bool {
-	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
-	return err == nil && !strings.Contains(string(text), "[never]") && !strings.Contains(string(text), "[deny]")
-}
-
 // availableMemory is what can be had without swapping, or, in a container, up to its limit. Touching more would call
 // the kernel's OOM killer instead of giving an error.
 func availableMemory() (n uint64, known bool) {
