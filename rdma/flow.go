@@ -4,6 +4,7 @@ import (
 	"rocet/cgo/verbs"
 	"rocet/memory"
 	"rocet/nvme"
+	"rocet/target"
 )
 
 // start takes a capsule into a slot and as far as it goes at once.
@@ -18,7 +19,7 @@ func (q *queue) start(recv uint16) {
 		q.conn.signal(sigActive)
 	}
 	s.recv = int32(recv)
-	s.inv, s.copyIn, s.ndesc = false, false, 0
+	s.inv, s.copyIn, s.waited, s.ndesc = false, false, false, 0
 	r := &s.req
 	r.Begin(q.shard.r.Now())
 	r.Cmd = q.recvs.command(int(recv))
@@ -136,6 +137,7 @@ func (q *queue) haveBuffers(s *slot) {
 			from = from[copy(seg.Bytes(), from):]
 		}
 		q.lane.stats.CopiedBytes += uint64(r.Length)
+		q.shard.group.CountCopied(target.CopyCapsule, uint64(r.Length))
 		q.returnShared(s)
 		q.execute(s)
 	case r.Dir == nvme.DirControllerToHost:
@@ -146,6 +148,7 @@ func (q *queue) haveBuffers(s *slot) {
 		q.readWait.push(s)
 		q.pumpReads()
 		if s.state == slotWaitRead {
+			s.waited = true
 			q.lane.stats.ReadWaits++
 		}
 	}
@@ -164,7 +167,10 @@ func (q *queue) pumpReads() {
 			s.wide = b
 			s.build(b, q.readTransfer(s), s.req.Data, q.lkeys)
 		}
-		q.waited(q.readWait.pop(), &q.lane.stats.ReadWaitNanos)
+		if q.readWait.pop(); s.waited {
+			s.waited = false
+			q.waited(s, target.WaitWork, &q.lane.stats.ReadWaitNanos)
+		}
 		s.to(slotReading)
 		first, last := &s.wr.data, &s.wr.data
 		s.readWRs = 1
@@ -196,7 +202,7 @@ func (q *queue) readDone(s *slot, ok bool) {
 	q.readCredits += int(s.readWRs)
 	s.readWRs = 0
 	if ok && q.state == queueLive && s.wide != nil && s.wide.sent < s.wide.n {
-		s.to(slotWaitRead)
+		s.to(slotWaitRead) // its turn comes again before all others
 		s.since = q.shard.r.Now()
 		q.readWait.pushFront(s)
 		return

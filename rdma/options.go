@@ -43,6 +43,7 @@ const NoInCapsuleData = -1
 // Limits of Config.
 const (
 	maxInCapsuleData = 64 << 10
+	minQueueDepth    = 32 // what an admin queue has at least (Base 2.1 section 3.3.3.2)
 	maxQueueDepth    = 4096
 	// safeInCapsuleData is the most in-capsule data beside which several
 	// descriptors per command are offered.
@@ -57,7 +58,7 @@ type Config struct {
 	// target offers more than 4 KiB here and MSDBD above 1. So MSDBD is
 	// MaxDescriptors up to 4096 bytes, and 1 beyond.
 	InCapsuleData int
-	MaxQueueDepth int       // entries of a queue: 128 (admin queues at least 32)
+	MaxQueueDepth int       // entries of a queue, from 32 on: 128
 	SRQ           SRQPolicy // auto
 	SRQDepth      int       // receives that the queues of one completion queue share: 2048
 
@@ -90,8 +91,8 @@ func (c *Config) setDefaults() error {
 	switch {
 	case c.InCapsuleData < NoInCapsuleData || c.InCapsuleData > maxInCapsuleData || c.InCapsuleData > 0 && c.InCapsuleData%16 != 0:
 		return fmt.Errorf("rdma: in-capsule data of %d bytes: want a multiple of 16 up to %d", c.InCapsuleData, maxInCapsuleData)
-	case c.MaxQueueDepth < 2 || c.MaxQueueDepth > maxQueueDepth:
-		return fmt.Errorf("rdma: queue depth %d: want 2 to %d", c.MaxQueueDepth, maxQueueDepth)
+	case c.MaxQueueDepth < minQueueDepth || c.MaxQueueDepth > maxQueueDepth:
+		return fmt.Errorf("rdma: queue depth %d: want %d to %d", c.MaxQueueDepth, minQueueDepth, maxQueueDepth)
 	case c.SRQDepth < 2*c.MaxQueueDepth || c.SRQDepth > 1<<15:
 		return fmt.Errorf("rdma: %d shared receives: want at least two queue depths (%d) and at most %d", c.SRQDepth, 2*c.MaxQueueDepth, 1<<15)
 	case c.MaxHalfOpen < 1 || c.ConnectTimeout < 0 || c.DrainTimeout < 0 || c.RetryInterval < 0 || c.CQEntries < 16:

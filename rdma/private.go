@@ -6,11 +6,6 @@ import (
 	"rocet/nvme"
 )
 
-// minAdminDepth is the entries that an admin queue may have at least, however
-// small the configured depth: hosts ask for 32 without asking (NVMe over Fabrics
-// requires an admin queue of at least 32 entries of controllers).
-const minAdminDepth = 32
-
 // proposal is what a host's connect request asks for, checked.
 type proposal struct {
 	qid       uint16
@@ -51,12 +46,8 @@ func parseRequest(data []byte, readDepth uint8, maxDepth, maxQID uint16) (propos
 	if req.QID > maxQID {
 		return p, refuse(nvme.RDMACMInvalidQID, "queue %d, the largest is %d", req.QID, maxQID)
 	}
-	limit := int(maxDepth)
-	if req.QID == 0 {
-		limit = max(limit, minAdminDepth)
-	}
-	if req.HSQSIZE == 0 || int(req.HSQSIZE)+1 > limit {
-		return p, refuse(nvme.RDMACMInvalidHSQSIZE, "a send queue of %d entries, want 2 to %d", int(req.HSQSIZE)+1, limit)
+	if req.HSQSIZE == 0 || req.HSQSIZE >= maxDepth {
+		return p, refuse(nvme.RDMACMInvalidHSQSIZE, "a send queue of %d entries, want 2 to %d", int(req.HSQSIZE)+1, maxDepth)
 	}
 	if req.HRQSIZE == 0 {
 		return p, refuse(nvme.RDMACMInvalidHRQSIZE, "a receive queue of no entries")

@@ -308,17 +308,17 @@ func (q *queue) completed(id wrID, kind uint32, ok bool) {
 		q.lane.stats.Stale++
 		return
 	}
-	target := uint32(s.index)<<1 | kind
+	last := uint32(s.index)<<1 | kind
 	for q.ringHead != q.ringTail {
 		e := q.ring[q.ringHead&q.ringMask]
 		q.ringHead++
 		at := &q.slots[e>>1]
 		if e&1 == ringRead {
-			q.readDone(at, ok || e != target)
+			q.readDone(at, ok || e != last)
 		} else {
 			q.sent(at)
 		}
-		if e == target {
+		if e == last {
 			break
 		}
 	}
@@ -333,7 +333,7 @@ func (q *queue) completed(id wrID, kind uint32, ok bool) {
 // first, they free the most.
 func (q *queue) pump() {
 	for q.sendWait.head != nil && q.trySend(q.sendWait.head) {
-		q.waited(q.sendWait.pop(), &q.lane.stats.SendWaitNanos)
+		q.waited(q.sendWait.pop(), target.WaitWork, &q.lane.stats.SendWaitNanos)
 	}
 	if q.readWait.head != nil {
 		q.pumpReads()
@@ -343,6 +343,9 @@ func (q *queue) pump() {
 	}
 }
 
-func (q *queue) waited(s *slot, total *uint64) {
-	*total += uint64(max(q.shard.r.Now()-s.since, 0))
+// waited counts a wait that is over.
+func (q *queue) waited(s *slot, why target.WaitReason, total *uint64) {
+	d := max(q.shard.r.Now()-s.since, 0)
+	*total += uint64(d)
+	q.shard.group.CountWait(why, d)
 }

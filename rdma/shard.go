@@ -148,7 +148,7 @@ func (s *shard) serve(t *turns) bool {
 			return false
 		}
 		t.pop()
-		q.waited(q.bufWait.pop(), &q.lane.stats.BufferWaitNanos)
+		q.waited(q.bufWait.pop(), target.WaitBuffer, &q.lane.stats.BufferWaitNanos)
 		if q.bufWait.head != nil {
 			s.enter(q)
 		}

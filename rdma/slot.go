@@ -46,6 +46,7 @@ type slot struct {
 	state   slotState
 	inv     bool // respond with SEND_WITH_INV of key
 	copyIn  bool // data comes from the capsule by copy, once there are buffers
+	waited  bool // counted as waiting for READs
 	reads   uint16
 	index   uint16
 	gen     uint16
