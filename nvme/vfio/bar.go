@@ -18,6 +18,11 @@ type BAR struct {
 
 type area struct{ offset, size uint64 }
 
+// PlainBAR is memory that stands for a BAR without holes.
+func PlainBAR(base unsafe.Pointer, size uint64) *BAR {
+	return &BAR{Base: base, Size: size, areas: []area{{0, size}}}
+}
+
 // Mapped tells whether n bytes from offset on may be touched.
 func (b *BAR) Mapped(offset, n uint64) bool {
 	end := offset + n

@@ -18,9 +18,8 @@ type Device struct {
 	config   regionInfo
 	release  func()
 	bars     [numBARs]*BAR
-	vectors  int   // MSI-X vectors that the function has
-	eventfds []int // of MSI-X, while it is enabled
-	errFD    int   // -1: the kernel does not tell
+	vectors  int // MSI-X vectors that the function has
+	errFD    int // -1: the kernel does not tell
 	reqFD    int
 }
 
@@ -172,11 +171,10 @@ func (d *Device) Close() {
 }
 
 func (d *Device) closeFDs() {
-	fds := append(d.eventfds, d.errFD, d.reqFD)
-	for _, fd := range fds {
+	for _, fd := range []int{d.errFD, d.reqFD} {
 		if fd >= 0 {
 			_ = d.kernel.close(fd)
 		}
 	}
-	d.eventfds, d.errFD, d.reqFD = nil, -1, -1
+	d.errFD, d.reqFD = -1, -1
 }

@@ -62,40 +62,23 @@ func (d *Device) RequestFD() int { return d.reqFD }
 // Vectors returns how many MSI-X vectors the function has.
 func (d *Device) Vectors() int { return d.vectors }
 
-// EnableMSIX makes vectors 0 to n-1 write to an eventfd each, and returns these.
-func (d *Device) EnableMSIX(n int) ([]int, error) {
-	if n < 1 || n > d.vectors {
-		return nil, fmt.Errorf("%s: %d interrupt vectors wanted, it has %d", d.function.Address, n, d.vectors)
+// EnableMSIX makes vector i write to fds[i], which stay the caller's. It may be called once.
+func (d *Device) EnableMSIX(fds []int) error {
+	if len(fds) < 1 || len(fds) > d.vectors {
+		return fmt.Errorf("%s: %d interrupt vectors wanted, it has %d", d.function.Address, len(fds), d.vectors)
 	}
-	if d.eventfds != nil {
-		return nil, fmt.Errorf("%s: MSI-X is enabled already", d.function.Address)
+	if err := d.setIRQs(irqMSIX, irqSetEventFD, len(fds), fds); err != nil {
+		return fmt.Errorf("%s: enabling %d interrupt vectors: %w", d.function.Address, len(fds), err)
 	}
-	fds := make([]int, 0, n)
-	var err error
-	for range n {
-		var fd int
-		if fd, err = d.kernel.eventfd(); err != nil {
-			err = fmt.Errorf("eventfd: %w", err)
-			break
-		}
-		fds = append(fds, fd)
-	}
-	if err == nil {
-		if err = d.setIRQs(irqMSIX, irqSetEventFD, n, fds); err == nil {
-			d.eventfds = fds
-			return fds, nil
-		}
-		err = fmt.Errorf("enabling %d interrupt vectors: %w", n, err)
-	}
-	for _, fd := range fds {
-		err = errors.Join(err, d.kernel.close(fd))
-	}
-	return nil, fmt.Errorf("%s: %w", d.function.Address, err)
+	return nil
 }
 
 // Mask is the mask bit of an MSI-X vector in the function's own table: with it a queue that is being polled asks for no
 // interrupts, without a system call. An interrupt that comes while the vector is masked is sent when it no longer is.
 type Mask struct{ control unsafe.Pointer }
+
+// MaskAt returns the mask at a vector control word of a table that is no Device's.
+func MaskAt(control unsafe.Pointer) Mask { return Mask{control} }
 
 // Set masks the vector or unmasks it. On a Mask that is not OK it does nothing.
 func (m Mask) Set(masked bool) {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package pcie
+
+const raceEnabled = false
