@@ -29,8 +29,9 @@ type Memory interface {
 	FreeSlab(*memory.Slab)
 }
 
-// Executor runs functions on the one goroutine that a queue belongs to. *reactor.Reactor is one.
-type Executor interface{ Post(fn func()) }
+// Executor runs functions on the one goroutine that a queue belongs to, in order. It returns false, and drops fn, when
+// that goroutine has ended. *reactor.Reactor is one.
+type Executor interface{ Post(fn func()) bool }
 
 // Config says how a drive is opened.
 type Config struct {

@@ -34,10 +34,11 @@ type rig struct {
 }
 
 // Post is the queue's Executor: what is posted runs when the test pumps.
-func (r *rig) Post(fn func()) {
+func (r *rig) Post(fn func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.posted = append(r.posted, fn)
+	return true
 }
 
 func (r *rig) Write(p []byte) (int, error) {

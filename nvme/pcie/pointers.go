@@ -13,8 +13,8 @@ const sglAverage = 32 << 10
 // pointers fills the data pointer of slot i's command for n bytes from a cursor on: Base 2.1 sections 4.3.1 and 4.3.2.
 //
 // PRPs are for data as the pool has it: every piece but the first begins at a page, every piece but the last ends at
-// one. Data that is otherwise, or in few long pieces, goes by SGL where the drive has it. It returns false for data
-// that the drive cannot take, is too short, or is not mapped for its DMA.
+// one, unless they are neighbours. Data that is otherwise, or in few long pieces, goes by SGL where the drive has it. It
+// returns false for data that one command cannot have, is too short, or is not mapped for the drive's DMA.
 func (q *Queue) pointers(i uint16, at cursor, n uint32) (psdt uint8, ptr1, ptr2 uint64, ok bool) {
 	if len(at.segs) == 0 {
 		return 0, 0, 0, false
@@ -58,56 +58,91 @@ func (q *Queue) list(i uint16) (*[listBytes]byte, uint64) {
 	return (*[listBytes]byte)(unsafe.Add(q.lists, offset)), q.listIOVA + uint64(offset)
 }
 
+// prpList writes PRPs: the first entry goes into the command, the others into the list, or into the command if there is
+// one only.
 func (q *Queue) prpList(i uint16, at cursor, n uint32) (prp1, prp2 uint64, ok bool) {
 	list, listIOVA := q.list(i)
-	entries := 0 // in the list; the first is in the command
-	offset := at.offset
+	entries := 0
+	var w prpWalk
 	for k := range at.segs {
-		seg := &at.segs[k]
-		base, mapped := q.table.IOVA(*seg)
-		if !mapped {
+		piece, good := w.next(q, &at, k, n)
+		if !good {
 			return 0, 0, false
 		}
-		size := min(seg.Len-offset, n)
-		if size == 0 {
-			offset = 0
-			continue
-		}
-		page, end := base+uint64(offset), base+uint64(offset)+uint64(size)
-		offset = 0
-		n -= size
-		if prp1 == 0 {
-			if page&3 != 0 {
-				return 0, 0, false
-			}
-			prp1 = page
-			page = page&^(pageSize-1) + pageSize
-		} else if page&(pageSize-1) != 0 {
-			return 0, 0, false
-		}
-		for ; page < end; page += pageSize {
+		n -= piece
+		for ; w.page < w.end; w.page += pageSize {
 			if entries == listBytes/8 {
 				return 0, 0, false
 			}
-			binary.LittleEndian.PutUint64(list[entries*8:], page)
+			binary.LittleEndian.PutUint64(list[entries*8:], w.page)
 			entries++
 		}
 		if n == 0 {
 			break
 		}
-		if end&(pageSize-1) != 0 {
-			return 0, 0, false
-		}
 	}
 	switch {
-	case n != 0 || prp1 == 0:
+	case n != 0 || w.first == 0:
 		return 0, 0, false
 	case entries == 0:
-		return prp1, 0, true
+		return w.first, 0, true
 	case entries == 1:
-		return prp1, binary.LittleEndian.Uint64(list[:]), true
+		return w.first, binary.LittleEndian.Uint64(list[:]), true
 	}
-	return prp1, listIOVA, true
+	return w.first, listIOVA, true
+}
+
+// prpWalk goes along data as PRPs see it.
+type prpWalk struct {
+	first uint64 // where the data begins
+	end   uint64 // of what was walked
+	page  uint64 // the next page that needs an entry
+}
+
+// next takes in segment k, up to most bytes of it. It returns false if PRPs cannot go on with it: it neither follows what
+// is before it, nor begins a page where that ended one.
+func (w *prpWalk) next(q *Queue, at *cursor, k int, most uint32) (uint32, bool) {
+	seg := &at.segs[k]
+	base, mapped := q.table.IOVA(*seg)
+	if !mapped {
+		return 0, false
+	}
+	offset := uint32(0)
+	if k == 0 {
+		offset = at.offset
+	}
+	start, size := base+uint64(offset), min(seg.Len-offset, most)
+	switch {
+	case size == 0:
+		return 0, true
+	case w.first == 0:
+		if start&3 != 0 {
+			return 0, false
+		}
+		w.first = start
+		w.page = start&^(pageSize-1) + pageSize
+	case start == w.end: // neighbours
+	case (start|w.end)&(pageSize-1) != 0:
+		return 0, false
+	default:
+		w.page = start
+	}
+	w.end = start + uint64(size)
+	return size, true
+}
+
+// prefix returns how many of n bytes PRPs can describe in one command.
+func (q *Queue) prefix(at cursor, n uint32) uint32 {
+	var w prpWalk
+	walked := uint32(0)
+	for k := range at.segs {
+		piece, good := w.next(q, &at, k, n-walked)
+		if !good {
+			break
+		}
+		walked += piece
+	}
+	return walked
 }
 
 // dataBlock is an SGL data block descriptor of memory, as the two halves of a command's data pointer.

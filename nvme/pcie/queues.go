@@ -120,11 +120,12 @@ func (d *Drive) onQueues(fn func(*Queue)) {
 			continue
 		}
 		c := make(chan struct{})
-		waiting = append(waiting, c)
-		q.exec.Post(func() {
+		if q.exec.Post(func() {
 			fn(q)
 			close(c)
-		})
+		}) {
+			waiting = append(waiting, c)
+		}
 	}
 	for _, c := range waiting {
 		for done := false; !done; {

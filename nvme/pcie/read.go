@@ -12,7 +12,10 @@ import (
 // turn runs what is posted under a lock: the goroutine of a control-plane read takes it for each of its own steps.
 type turn struct{ mu sync.Mutex }
 
-func (t *turn) Post(fn func()) { t.do(fn) }
+func (t *turn) Post(fn func()) bool {
+	t.do(fn)
+	return true
+}
 
 func (t *turn) do(fn func()) {
 	t.mu.Lock()

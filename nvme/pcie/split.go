@@ -3,6 +3,7 @@ package pcie
 import (
 	"encoding/binary"
 
+	"rocet/memory"
 	"rocet/nvme"
 )
 
@@ -45,9 +46,9 @@ func (p *parent) settle(q *Queue) {
 // split begins to send a request in parts, as far as there is room. The rest follows when commands complete; nothing
 // else is taken before.
 func (q *Queue) split(r *Request) bool {
-	if r.Blocks == 0 || r.Op == nvme.OpDatasetManagement &&
-		(r.Blocks > nvme.DSMMaxRanges || len(r.Data) != 1 || r.Data[0].Len < r.Blocks*nvme.DSMRangeSize) {
-		r.Done.Complete(nvme.StatusInvalidField | nvme.StatusDNR)
+	if st := r.check(); st != nvme.StatusSuccess {
+		q.stats.Misaligned++
+		r.Done.Complete(st)
 		return true
 	}
 	p := q.freeParents
@@ -56,6 +57,23 @@ func (q *Queue) split(r *Request) bool {
 	q.splitting = p
 	q.resume()
 	return true
+}
+
+// check finds what the parts could not show.
+func (r *Request) check() nvme.Status {
+	switch {
+	case r.Blocks == 0:
+		return nvme.StatusInvalidField | nvme.StatusDNR
+	case r.Op == nvme.OpDatasetManagement:
+		if r.Blocks > nvme.DSMMaxRanges || len(r.Data) != 1 || r.Data[0].Len < r.Blocks*nvme.DSMRangeSize {
+			return nvme.StatusInvalidField | nvme.StatusDNR
+		}
+	case r.Op != nvme.OpWriteZeroes && r.Op != nvme.OpVerify:
+		if memory.Length(r.Data) < uint64(r.Blocks)<<r.NS.shift {
+			return nvme.StatusInternalError | nvme.StatusDNR
+		}
+	}
+	return nvme.StatusSuccess
 }
 
 // resume sends parts of the request that is being split, as far as there is room.
@@ -86,6 +104,10 @@ func (q *Queue) sendPart(p *parent) {
 		n = min(p.left, ns.verifyBlocks)
 	default:
 		n = ns.room(p.lba, min(p.left, ns.maxBlocks))
+		if !q.sgl {
+			// If it is not even a block, transfer refuses it.
+			n = max(q.prefix(p.at, n<<ns.shift)>>ns.shift, 1)
+		}
 		p.at.advance(n << ns.shift)
 	}
 	if r.Op != nvme.OpDatasetManagement {

@@ -28,9 +28,14 @@ func (q *Queue) TrySubmit(r *Request) bool {
 			return q.split(r)
 		}
 		i := q.take()
+		psdt, ptr1, ptr2, ok := q.pointers(i, cursor{segs: r.Data}, r.Blocks<<ns.shift)
+		if !ok { // perhaps in parts
+			q.free = append(q.free, i)
+			return q.split(r)
+		}
 		s := &q.slots[i]
 		s.done, s.slow = r.Done, false
-		q.transfer(i, r, r.LBA, r.Blocks, cursor{segs: r.Data})
+		q.push(i, r.Op, ns.nsid, psdt, ptr1, ptr2, r.LBA, r.Flags|(r.Blocks-1)&0xffff, 0)
 		return true
 	case nvme.OpFlush:
 		if !ns.flushes { // the drive has nothing to flush
@@ -76,7 +81,7 @@ func (q *Queue) take() uint16 {
 	return i
 }
 
-// transfer sends a Read, Write or Compare of blocks whose data begins at a cursor. The slot is taken.
+// transfer sends a part of a Read, Write or Compare, whose data begins at a cursor. The slot is taken.
 func (q *Queue) transfer(i uint16, r *Request, lba uint64, blocks uint32, at cursor) {
 	psdt, ptr1, ptr2, ok := q.pointers(i, at, blocks<<r.NS.shift)
 	if !ok {
