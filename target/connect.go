@@ -32,6 +32,9 @@ func badData(offset uint16, why string) *connectError {
 
 func refuse(st nvme.Status, why string) *connectError { return &connectError{status: st, why: why} }
 
+// errConnectionLost is why a queue is closed that the target did not end.
+var errConnectionLost = errors.New("the host or the network ended the connection")
+
 var errPeerGone = errors.New("the connection is down")
 
 // prepareUnconnected is Prepare of a queue that is not live: only Connect is taken.

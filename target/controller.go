@@ -107,33 +107,36 @@ func (c *Controller) free() {
 }
 
 // queueClosed hears that a connection is down.
-func (t *Target) queueClosed(q *Queue) {
+func (t *Target) queueClosed(q *Queue, reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closeQueue(q)
+	t.closeQueue(q, reason)
 }
 
 // closeQueue does it once, with Target.mu held.
-func (t *Target) closeQueue(q *Queue) {
+func (t *Target) closeQueue(q *Queue, reason error) {
 	if q.gone {
 		return
 	}
 	q.gone = true
+	if reason == nil {
+		reason = errConnectionLost
+	}
 	switch {
 	case q.ctrl == nil:
-		t.log.Info("connection closed before Connect", "host", q.opts.HostAddr, "listener", q.listener.String())
+		t.log.Info("connection closed before Connect", "host", q.opts.HostAddr, "listener", q.listener.String(), "reason", reason)
 	case q.ctrl.admin == q:
 		q.ctrl.end(ErrAdminQueueLost)
 	default:
-		q.ctrl.log.Info("queue closed", "qid", q.qid, "group", q.group.Index)
+		q.ctrl.log.Info("queue closed", "qid", q.qid, "reason", reason)
 	}
 }
 
 // queueReleased hears that nothing of a queue is left, but for the errors in its log.
-func (t *Target) queueReleased(q *Queue, errs []errorEntry) {
+func (t *Target) queueReleased(q *Queue, reason error, errs []errorEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closeQueue(q)
+	t.closeQueue(q, reason)
 	delete(t.queues, q)
 	if c := q.ctrl; c != nil {
 		c.keepErrors(errs)

@@ -36,6 +36,10 @@ func (q *Queue) prepareFabrics(r *Request) nvme.Status {
 func (x *control) fabrics() {
 	switch x.cmd.FCType() {
 	case nvme.FabricsConnect:
+		if x.c != nil { // it was prepared before another one succeeded
+			x.fail(nvme.StatusCommandSequenceError)
+			return
+		}
 		x.connect()
 	case nvme.FabricsPropertyGet:
 		x.propertyGet()

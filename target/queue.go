@@ -36,6 +36,11 @@ type QueueOptions struct {
 	LocalAddr string    // the address that the host used; discovery entries of wildcard listeners name it. May be empty.
 	QID       uint16    // as the transport was told, or QIDUnknown
 	Depth     uint16    // commands that the transport can take at once; 0: any
+
+	// Attach, if set, is called by NewQueue with the new Queue before anything of
+	// Conn is. A transport that calls NewQueue off the group's reactor keeps the
+	// Queue there: Conn.Close may come before NewQueue has returned.
+	Attach func(*Queue)
 }
 
 // queueState is the life of a Queue, kept by its reactor:
@@ -102,6 +107,7 @@ type Queue struct {
 	aborts     int         // Abort commands under way
 	ka         keepAlive
 	timer      reactor.Timer
+	reason     error // of the target's end
 	errs       errorRing
 	errQID     uint16 // SQID of its entries
 	exec       executor
@@ -139,6 +145,9 @@ func (t *Target) NewQueue(o QueueOptions) (*Queue, error) {
 		t.mu.Unlock()
 		t.refused.Add(1)
 		return nil, fmt.Errorf("new queue from %s: %d queues are connected, more than the limit; raise MaxQueues", o.HostAddr, t.opts.MaxQueues)
+	}
+	if o.Attach != nil {
+		o.Attach(q)
 	}
 	t.queues[q] = struct{}{}
 	t.mu.Unlock()
@@ -307,6 +316,7 @@ func (q *Queue) end(reason error) {
 		return
 	}
 	q.state = queueEnding
+	q.reason = reason
 	q.disarm()
 	q.releaseParked(nvme.StatusAbortedSQDeletion)
 	q.conn.Close(reason)
@@ -327,7 +337,7 @@ func (q *Queue) Close() {
 	q.dead.Store(true)
 	q.disarm()
 	q.releaseParked(nvme.StatusAbortedSQDeletion)
-	go q.target.queueClosed(q)
+	go q.target.queueClosed(q, q.reason)
 }
 
 // Release is the transport saying that every request came back and all of the
@@ -343,7 +353,7 @@ func (q *Queue) Release() {
 	q.group.stats.queues--
 	errs := q.errs.take()
 	q.owner.Release()
-	go q.target.queueReleased(q, errs)
+	go q.target.queueReleased(q, q.reason, errs)
 }
 
 // releaseParked ends what waits on the queue for something to happen.
