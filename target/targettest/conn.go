@@ -7,6 +7,7 @@ import (
 
 	"rocet/memory"
 	"rocet/nvme"
+	"rocet/reactor"
 	"rocet/target"
 )
 
@@ -149,7 +150,7 @@ func (c *Conn) receive(p *Pending) {
 	}
 	r := &p.req
 	c.slots[r] = p
-	r.Begin(c.group.Reactor.Now())
+	r.Begin(reactor.Clock())
 	r.Cmd = &p.cmd
 	if st := c.queue.Prepare(r); st != nvme.StatusSuccess {
 		p.held = false
@@ -237,7 +238,7 @@ func (c *Conn) Respond(r *target.Request) {
 			p.reply.Data = append(p.reply.Data, s.Bytes()...)
 		}
 	}
-	c.group.Account(r, c.group.Reactor.Now())
+	c.group.Account(r, reactor.Clock())
 	if p.used != 0 {
 		c.group.Mem.Free(r.Segs[:p.used])
 	}

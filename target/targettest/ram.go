@@ -265,6 +265,9 @@ func (b *RAM) do(io *target.IO) nvme.Status {
 		d := io.Data[0].Bytes()
 		for range io.Blocks {
 			r := (*nvme.DSMRange)(d)
+			if (r.SLBA()+uint64(r.NLB()))*bs > uint64(len(b.data)) { // it shrank meanwhile
+				return nvme.StatusLBAOutOfRange
+			}
 			clear(b.data[r.SLBA()*bs:][:uint64(r.NLB())*bs])
 			d = d[nvme.DSMRangeSize:]
 		}
