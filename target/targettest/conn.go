@@ -126,6 +126,13 @@ func (c *Conn) Hold(cmd nvme.Command, data []byte) *Pending {
 	return p
 }
 
+// HoldRaw is Hold of a command just as it is.
+func (c *Conn) HoldRaw(cmd nvme.Command, data []byte) *Pending {
+	p := c.send(cmd, data, true, true)
+	<-p.prepared
+	return p
+}
+
 func (c *Conn) send(cmd nvme.Command, data []byte, hold, raw bool) *Pending {
 	if !raw {
 		cmd.SetCID(uint16(c.cid.Add(1)))
@@ -143,6 +150,7 @@ func (c *Conn) send(cmd nvme.Command, data []byte, hold, raw bool) *Pending {
 func (c *Conn) receive(p *Pending) {
 	defer close(p.prepared)
 	if c.closing { // the wire is cut: it never arrived
+		p.held = false
 		c.Responses.Add(1)
 		p.reply.Status = nvme.StatusHostPath
 		close(p.done)

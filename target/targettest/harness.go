@@ -123,11 +123,11 @@ func (h *Harness) Settle() {
 func (h *Harness) Eventually(what string, cond func() bool) {
 	h.TB.Helper()
 	deadline := time.Now().Add(Patience)
-	for !cond() {
+	for pause := 20 * time.Microsecond; !cond(); pause = min(2*pause, time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.TB.Fatalf("did not happen within %v: %s", Patience, what)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
