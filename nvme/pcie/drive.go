@@ -43,7 +43,7 @@ func (s State) String() string {
 type Drive struct {
 	cfg          Config
 	log          *slog.Logger
-	address      string
+	address      atomic.Pointer[string] // of the function that it has, or had
 	timeoutTicks uint32
 	abortTicks   uint32
 	reports      atomic.Uint32 // bits, from any goroutine; wake follows
@@ -83,6 +83,7 @@ type Drive struct {
 	namespaces  map[uint32]*Namespace
 	holdUntil   time.Time // when waiting commands are ended; zero: they were, or none wait
 	lastReason  string
+	said        map[string]bool // reasons why it is not back that were logged
 }
 
 // counters are for any goroutine.
@@ -114,10 +115,10 @@ func Open(cfg Config) (*Drive, error) {
 		wake:         make(chan struct{}, 1),
 		timeouts:     make(chan timeout, 64),
 		done:         make(chan struct{}),
-		address:      fn.Address(),
 		queues:       make([]*Queue, cfg.Queues),
 		namespaces:   make(map[uint32]*Namespace),
 	}
+	d.setAddress(fn)
 	if err := d.open(fn); err != nil {
 		return nil, fmt.Errorf("%s: %w", fn.Address(), err)
 	}
@@ -244,7 +245,12 @@ func (d *Drive) detach() {
 func (d *Drive) State() State { return State(d.state.Load()) }
 
 // Address returns the PCI address of the drive's function, or of the one that it had.
-func (d *Drive) Address() string { return d.address }
+func (d *Drive) Address() string { return *d.address.Load() }
+
+func (d *Drive) setAddress(fn Function) {
+	a := fn.Address()
+	d.address.Store(&a)
+}
 
 // Controller returns what Identify Controller said.
 func (d *Drive) Controller() nvme.IdentifyController {
@@ -272,7 +278,7 @@ func (d *Drive) lockLive() error {
 	d.mu.Lock()
 	if st := d.State(); st != Live {
 		d.mu.Unlock()
-		return fmt.Errorf("%s: the drive is %v (%s)", d.address, st, d.lastReason)
+		return fmt.Errorf("%s: the drive is %v (%s)", d.Address(), st, d.lastReason)
 	}
 	return nil
 }
@@ -307,7 +313,7 @@ func (d *Drive) Namespace(nsid uint32) (*Namespace, error) {
 	}
 	id, err := d.identifyNamespace(nsid)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.address, err)
+		return nil, fmt.Errorf("%s: %w", d.Address(), err)
 	}
 	ns := &Namespace{nsid: nsid}
 	ns.settle(d, id)
@@ -344,7 +350,7 @@ func (d *Drive) SMART() (nvme.SMARTLog, error) {
 	defer d.unlock()
 	b, err := d.logPage(nvme.LogSMART, nvme.NSIDAll, nvme.SMARTLogSize)
 	if err != nil {
-		return log, fmt.Errorf("%s: %w", d.address, err)
+		return log, fmt.Errorf("%s: %w", d.Address(), err)
 	}
 	return log, log.UnmarshalBinary(b)
 }

@@ -15,7 +15,7 @@ func (d *Drive) OpenQueue(exec Executor, interrupts bool) (*Queue, error) {
 	d.mu.Lock()
 	defer d.unlock()
 	if d.stopping.Load() {
-		return nil, fmt.Errorf("%s: the drive is being closed", d.address)
+		return nil, fmt.Errorf("%s: the drive is being closed", d.Address())
 	}
 	id := 0
 	for i, q := range d.queues {
@@ -25,7 +25,7 @@ func (d *Drive) OpenQueue(exec Executor, interrupts bool) (*Queue, error) {
 		}
 	}
 	if id == 0 || d.State() == Live && id > d.allowed {
-		return nil, fmt.Errorf("%s: the drive gives %d I/O queues and all are in use: run Rocet with fewer reactors", d.address, min(d.allowed, len(d.queues)))
+		return nil, fmt.Errorf("%s: the drive gives %d I/O queues and all are in use: run Rocet with fewer reactors", d.Address(), min(d.allowed, len(d.queues)))
 	}
 	fd := -1
 	if interrupts && id < len(d.eventfds) {
@@ -35,7 +35,7 @@ func (d *Drive) OpenQueue(exec Executor, interrupts bool) (*Queue, error) {
 	if d.State() == Live {
 		l, err := d.createQueue(q)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", d.address, err)
+			return nil, fmt.Errorf("%s: %w", d.Address(), err)
 		}
 		q.attach(l)
 	} else if d.holdUntil.IsZero() {

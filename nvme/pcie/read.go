@@ -36,7 +36,7 @@ func (s *single) Complete(st nvme.Status) { s.ended, s.status = true, st }
 func (d *Drive) Read(ns *Namespace, lba uint64, p []byte) error {
 	size := int(ns.BlockSize())
 	if len(p)%size != 0 {
-		return fmt.Errorf("%s: a read of %d bytes is not one of whole blocks of %d", d.address, len(p), size)
+		return fmt.Errorf("%s: a read of %d bytes is not one of whole blocks of %d", d.Address(), len(p), size)
 	}
 	d.reading.Lock() // there is one buffer
 	defer d.reading.Unlock()
@@ -95,7 +95,7 @@ func (d *Drive) wait(t *turn, q *Queue, r *Request, end *single) error {
 		time.Sleep(pause)
 	}
 	if !end.status.IsOK() {
-		return &CommandError{Command: fmt.Sprintf("%s: read of %d blocks at LBA %d", d.address, r.Blocks, r.LBA), Status: end.status}
+		return &CommandError{Command: fmt.Sprintf("%s: read of %d blocks at LBA %d", d.Address(), r.Blocks, r.LBA), Status: end.status}
 	}
 	return nil
 }

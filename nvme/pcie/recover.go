@@ -133,7 +133,7 @@ func (d *Drive) restore() ([]Event, error) {
 func (d *Drive) becomeLive() {
 	d.state.Store(uint32(Live))
 	d.holdUntil = time.Time{}
-	d.lastReason = ""
+	d.lastReason, d.said = "", nil
 }
 
 // reopen tries whether the drive is there again.
@@ -156,6 +156,7 @@ func (d *Drive) reopen() []Event {
 		return nil
 	}
 	d.counters.returns.Add(1)
+	d.setAddress(fn)
 	d.becomeLive()
 	d.log.Info("drive is back", "at", fn.Address(), "firmware", nvme.ASCII(d.ctrl.FR[:]))
 	return append(events, Event{Kind: EventBack})
@@ -163,8 +164,14 @@ func (d *Drive) reopen() []Event {
 
 // notBack says why the drive is not taken up again, once for each reason.
 func (d *Drive) notBack(err error) {
-	if text := err.Error(); text != d.lastReason {
-		d.lastReason = text
-		d.log.Warn("drive is not back yet", "reason", text)
+	text := err.Error()
+	d.lastReason = text
+	if d.said[text] || len(d.said) > 20 {
+		return
 	}
+	if d.said == nil {
+		d.said = make(map[string]bool)
+	}
+	d.said[text] = true
+	d.log.Warn("drive is not back yet", "reason", text)
 }

@@ -8,6 +8,11 @@ import (
 	"rocet/nvme"
 )
 
+// Room tells whether TrySubmit would take a request.
+func (q *Queue) Room() bool {
+	return q.state == queueLive && q.splitting == nil && len(q.free) > 0 || q.state == queueFailed
+}
+
 // TrySubmit takes a request for the drive, which hears of it at the next Flush. It returns false if the queue has no room
 // or the drive is being reset: the caller keeps the request and tries again after the next Poll. A request that cannot
 // go at all is ended at once.

@@ -102,6 +102,7 @@ type Controller struct {
 	stop      chan struct{}
 	stopped   chan struct{}
 	counts    Counts
+	cmd       nvme.Command // being handled
 }
 
 // Counts is what the controller saw.
@@ -341,7 +342,7 @@ func (c *Controller) stepQueue(q *sq) int {
 		if (done.tail+1)%done.size == c.cqHead(done) {
 			return n // no room for its completion
 		}
-		var cmd nvme.Command
+		cmd := &c.cmd // the hook would make it escape
 		b, ok := c.space.bytes(q.base+uint64(q.head)*nvme.CommandSize, nvme.CommandSize)
 		if !ok {
 			c.fatal = true
@@ -349,7 +350,7 @@ func (c *Controller) stepQueue(q *sq) int {
 		}
 		copy(cmd[:], b)
 		q.head = (q.head + 1) % q.size
-		c.handle(q, &cmd)
+		c.handle(q, cmd)
 		if !c.enabled || c.fatal {
 			return n
 		}
