@@ -26,6 +26,7 @@ type host struct {
 	ch       verbs.EventChannel
 	nqn      string
 	id       nvme.UUID
+	from     netip.Addr // where its connections come from, if set
 	queues   []*hostQueue
 }
 
@@ -77,7 +78,10 @@ type hostQueue struct {
 	failed  verbs.WCStatus // of the first completion with an error
 	closed  bool
 	gone    bool // DISCONNECTED came
-	crqsize uint16
+
+	noRepost bool     // keep receives back
+	kept     []uint64 // those
+	crqsize  uint16
 }
 
 type memoryView struct {
@@ -214,7 +218,11 @@ func (h *host) dial(addr netip.AddrPort, ask queueAsk) (q *hostQueue, err error)
 		}
 		return err
 	}
-	if err = step(q.id.ResolveAddr(netip.AddrPort{}, addr, time.Second), verbs.EventAddrResolved); err != nil {
+	var from netip.AddrPort
+	if h.from.IsValid() {
+		from = netip.AddrPortFrom(h.from, 0)
+	}
+	if err = step(q.id.ResolveAddr(from, addr, time.Second), verbs.EventAddrResolved); err != nil {
 		return nil, err
 	}
 	if err = step(q.id.ResolveRoute(time.Second), verbs.EventRouteResolved); err != nil {
@@ -377,11 +385,22 @@ func (q *hostQueue) poll() int {
 			r.inv = wc.InvalidatedRKey
 		}
 		q.replies = append(q.replies, r)
-		if err := q.post(verbs.PostOp{Recv: recvAddr(&q.rwrs[wc.ID])}); err != nil && q.failed == 0 {
+		q.kept = append(q.kept, wc.ID)
+	}
+	if !q.noRepost {
+		q.repost()
+	}
+	return n
+}
+
+// repost gives the device the receives that were kept.
+func (q *hostQueue) repost() {
+	for _, i := range q.kept {
+		if err := q.post(verbs.PostOp{Recv: recvAddr(&q.rwrs[i])}); err != nil && q.failed == 0 {
 			q.failed = verbs.StatusGeneralErr
 		}
 	}
-	return n
+	q.kept = q.kept[:0]
 }
 
 var errNoReply = errors.New("no response came")
@@ -549,4 +568,21 @@ func rwCommand(op nvme.Opcode, lba uint64, blocks int) *nvme.Command {
 	cmd.SetSLBA(lba)
 	cmd.SetNLB(uint32(blocks))
 	return &cmd
+}
+
+func (q *hostQueue) must(_ uint16, err error) {
+	q.h.t.Helper()
+	if err != nil {
+		q.h.t.Fatal(err)
+	}
+}
+
+// ended tells whether the target let go of the queue.
+func (q *hostQueue) ended() error {
+	q.h.drainEvents()
+	q.poll()
+	if q.gone || q.failed != 0 {
+		return nil
+	}
+	return errors.New("still connected")
 }

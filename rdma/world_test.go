@@ -314,3 +314,45 @@ func (w *world) connected(name string, ask queueAsk) (*controller, *hostQueue) {
 	}
 	return c, q
 }
+
+// slots counts the slots in a state, and what is parked.
+func (w *world) slots(st slotState) (n, parked int) {
+	w.tr.mu.Lock()
+	var ds []*device
+	for _, d := range w.tr.devices {
+		ds = append(ds, d)
+	}
+	w.tr.mu.Unlock()
+	for _, d := range ds {
+		d.mu.Lock()
+		for s, lanes := range d.lanes {
+			s.r.Call(func() {
+				for _, l := range lanes {
+					for _, q := range l.queues {
+						if q == nil {
+							continue
+						}
+						parked += q.parkedN
+						for i := range q.slots {
+							if q.slots[i].state == st {
+								n++
+							}
+						}
+					}
+				}
+			})
+		}
+		d.mu.Unlock()
+	}
+	return n, parked
+}
+
+func (w *world) reaches(st slotState, want int) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%d slots are %v", want, st), func() error {
+		if n, _ := w.slots(st); n < want {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+}
