@@ -220,10 +220,10 @@ func (c *conn) tearDown() {
 	if c.lane != nil {
 		c.dev.leave(c)
 	}
+	destroyID(c.id, c.log)
 	if c.dev != nil {
 		c.dev.conns.Done()
 	}
-	destroyID(c.id, c.log)
 }
 
 // drain ends the queue on its reactor and waits until everything is back that will

@@ -226,6 +226,6 @@ func (q *queue) dropWide(s *slot) {
 func (q *queue) execute(s *slot) {
 	s.to(slotExecuting)
 	q.executing++
-	q.lane.executing++
+	q.lane.executing += q.polled
 	q.tq.Execute(&s.req)
 }

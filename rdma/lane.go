@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"rocet/cgo/verbs"
-	"rocet/internal/invariants"
 )
 
 const (
@@ -21,7 +20,6 @@ const (
 // under the device's lock.
 type lane struct {
 	_     [128]byte // no other writer's line
-	owner invariants.Owner
 	dev   *device
 	shard *shard
 	cq    verbs.CQ
@@ -34,7 +32,7 @@ type lane struct {
 	ops       []verbs.PostOp
 	wcs       []verbs.WC
 	mem       block
-	executing int      // commands of all queues that are with the target
+	executing int      // commands of I/O queues that are with the target: their backends are polled by others
 	idle      bool     // the last poll found nothing
 	dead      bool     // the completion queue failed
 	lastWQE   []*queue // the device takes no more shared receives for them; its completions may still be in the queue
@@ -88,7 +86,7 @@ func (l *lane) Poll() int {
 		return 0
 	}
 	spin := 0
-	if l.idle && l.executing == 0 {
+	if l.idle && l.executing == 0 && l.live != 0 {
 		spin = pollSpin
 	}
 	n := l.cq.Poll(l.wcs, spin)

@@ -78,6 +78,7 @@ type queue struct {
 	nextTurn *queue // in shard.turns
 
 	executing int // commands with the target
+	polled    int // what each counts for in lane.executing: 1 on I/O queues
 	inUse     int // slots that are not free
 	noFlush   bool
 	lastWQE   bool

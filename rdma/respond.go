@@ -12,7 +12,7 @@ func (q *queue) Respond(r *target.Request) {
 	s := &q.slots[r.Tag]
 	if s.state == slotExecuting {
 		q.executing--
-		q.lane.executing--
+		q.lane.executing -= q.polled
 	}
 	if r.Dir != nvme.DirControllerToHost {
 		q.releaseData(s) // the backend is done with it

@@ -137,6 +137,9 @@ func (c *conn) makeQueue(inline bool) error {
 	q := newQueue(c.spec, use, responses, c.dev.lkeys, inline)
 	q.lane, q.shard, q.conn = c.lane, c.shard, c
 	q.admin, q.shared = c.prop.admin(), shared
+	if !q.admin {
+		q.polled = 1
+	}
 	q.index, q.gen = c.laneIndex, c.laneGen
 	q.qp, q.qpn = c.id.QP().Handle(), c.qpn
 	q.canInv = c.dev.attr.Flags&verbs.DeviceMemMgtExtensions != 0

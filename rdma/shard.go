@@ -3,7 +3,6 @@ package rdma
 import (
 	"time"
 
-	"rocet/internal/invariants"
 	"rocet/memory"
 	"rocet/reactor"
 	"rocet/target"
@@ -20,7 +19,6 @@ const bufferRetry = time.Millisecond
 // all others. A queue that holds its share of the memory already has no turn until
 // it gives some back, so that one deep queue on a slow namespace leaves room.
 type shard struct {
-	owner invariants.Owner
 	group *target.PollGroup
 	r     *reactor.Reactor
 	mem   *memory.Cache

@@ -47,7 +47,6 @@ type slot struct {
 	inv     bool // respond with SEND_WITH_INV of key
 	copyIn  bool // data comes from the capsule by copy, once there are buffers
 	waited  bool // counted as waiting for READs
-	reads   uint16
 	index   uint16
 	gen     uint16
 	sendWRs uint16 // of the response's chain

@@ -110,7 +110,6 @@ func (t *Transport) Stats() Stats {
 func (l *lane) state(st *LaneState) {
 	st.LaneStats = l.stats
 	st.Queues = l.live
-	st.Executing = l.executing
 	if l.srq != nil {
 		st.Posted = l.srq.posted
 	}
@@ -120,6 +119,7 @@ func (l *lane) state(st *LaneState) {
 			continue
 		}
 		st.InUse += q.inUse
+		st.Executing += q.executing
 		st.PoolBytes += q.held
 		for _, w := range []*slotList{&q.bufWait, &q.readWait, &q.sendWait} {
 			st.Waiting += w.n

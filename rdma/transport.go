@@ -236,10 +236,10 @@ func (t *Transport) deviceGone(v verbs.Device, why string) {
 		defer t.tasks.Done()
 		d.close()
 		d.async.Wait()
+		t.closeDevice(v)
 		t.mu.Lock()
 		delete(t.devices, v)
 		t.mu.Unlock()
-		t.closeDevice(v)
 		t.log.Info("what was on the RDMA device is cleared away", "device", d.name)
 	}()
 }

@@ -18,9 +18,7 @@ type way struct {
 	w     *world
 	q     *hostQueue
 	lane  *lane
-	chain []verbs.SendWR // of one batch, linked
 	batch int
-	inC   bool
 	ns    int64 // in the lane's poll and flush
 }
 
