@@ -111,13 +111,15 @@ func hotPath(tb testing.TB, lends bool, cmd nvme.Command) *benchConn {
 	}
 	x := &control{q: c.q, cmd: connectCommand()}
 	ctrl := &Controller{target: t, sub: s, id: 1, listener: l, admin: c.q}
+	c.g.call(func() { c.q.state = queueConnecting })
 	t.mu.Lock()
 	ctrl.reset()
 	x.connected(ctrl)
 	t.mu.Unlock()
 	c.g.call(func() {
-		c.q.state = queueConnecting
-		x.after()
+		if c.q.state != queueLive {
+			tb.Errorf("the queue is in state %d", c.q.state)
+		}
 	})
 	tb.Cleanup(func() {
 		c.g.call(func() { c.q.end(ErrTargetClosed) })

@@ -149,7 +149,7 @@ func (x *control) connectAdmin(data *nvme.ConnectData) error {
 		return err
 	case !s.allowed(host.NQN):
 		return refuse(nvme.StatusConnectInvalidHost, "the host is not allowed")
-	case t.closed:
+	case t.isClosed():
 		return refuse(nvme.StatusConnectControllerBusy, ErrTargetClosed.Error())
 	case q.dead.Load():
 		return errPeerGone
@@ -256,7 +256,8 @@ func (t *Target) joinQueue(q *Queue, sqsize, qid uint16, subNQN string, cntlid u
 	return c, false, nil
 }
 
-// connected prepares what makes the queue live on its reactor. Target.mu is held.
+// connected makes the queue live on its reactor. Target.mu is held: what changes
+// later is posted later.
 func (x *control) connected(c *Controller) {
 	q, cmd := x.q, &x.cmd
 	admin := cmd.QID() == 0
@@ -265,7 +266,7 @@ func (x *control) connected(c *Controller) {
 	writeCache := c.feat.writeCache()
 	space := c.sub.spaces[q.group.Index]
 	x.result = uint64(c.id)
-	x.after = func() {
+	q.group.Reactor.Post(func() {
 		if q.state != queueConnecting {
 			return // closed meanwhile
 		}
@@ -284,5 +285,5 @@ func (x *control) connected(c *Controller) {
 		if admin {
 			q.ka.start(q, period)
 		}
-	}
+	})
 }

@@ -137,7 +137,9 @@ func (t *Target) queueReleased(q *Queue, reason error, errs []errorEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closeQueue(q, reason)
-	delete(t.queues, q)
+	t.conns.Lock()
+	delete(t.conns.all, q)
+	t.conns.Unlock()
 	if c := q.ctrl; c != nil {
 		c.keepErrors(errs)
 		if c.admin == q {

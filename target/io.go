@@ -1,6 +1,7 @@
 package target
 
 import (
+	"rocet/internal/invariants"
 	"rocet/nvme"
 )
 
@@ -199,6 +200,8 @@ func (q *Queue) submit(r *Request) {
 // IODone is the backend's answer.
 func (r *Request) IODone(_ *IO, st nvme.Status) {
 	q := r.queue
+	q.owner.Check()
+	invariants.Assert(r.state == requestBackend, "a backend completes what it does not have")
 	if r.act == actFlushAll {
 		q.flushed(r, st)
 		return

@@ -28,7 +28,7 @@ type ListenerInfo struct {
 type Listener struct {
 	info    ListenerInfo
 	id      uint16
-	removed bool // under Target.mu
+	removed bool // under Target.conns
 }
 
 // Info is what the listener was made of.
@@ -89,19 +89,18 @@ func (t *Target) AddListener(info ListenerInfo) (*Listener, error) {
 func (t *Target) RemoveListener(l *Listener) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l.removed {
+	t.conns.Lock()
+	was := l.removed
+	l.removed = true
+	t.conns.Unlock()
+	if was {
 		return
 	}
-	l.removed = true
 	t.listeners = slices.DeleteFunc(t.listeners, func(x *Listener) bool { return x == l })
 	for _, s := range t.subsystems {
 		s.dropListener(l)
 	}
-	for q := range t.queues {
-		if q.listener == l {
-			q.postEnd(ErrListenerRemoved)
-		}
-	}
+	t.endQueues(ErrListenerRemoved, func(q *Queue) bool { return q.listener == l })
 	t.discoveryChanged()
 	t.log.Info("listener removed", "listener", l.String(), "port", l.id)
 }

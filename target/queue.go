@@ -133,24 +133,21 @@ func (t *Target) NewQueue(o QueueOptions) (*Queue, error) {
 	}
 	q := &Queue{group: o.Group, conn: o.Conn, target: t, listener: o.Listener, opts: o, began: time.Now()}
 	q.timer.Fire = q.onTimer
-	t.mu.Lock()
+	t.conns.Lock()
+	defer t.conns.Unlock()
 	switch {
-	case t.closed:
-		t.mu.Unlock()
+	case t.conns.closed:
 		return nil, fmt.Errorf("new queue from %s: %w", o.HostAddr, ErrTargetClosed)
 	case o.Listener.removed:
-		t.mu.Unlock()
 		return nil, fmt.Errorf("new queue from %s at %s: %w", o.HostAddr, o.Listener, ErrListenerRemoved)
-	case len(t.queues) >= t.opts.MaxQueues:
-		t.mu.Unlock()
+	case len(t.conns.all) >= t.opts.MaxQueues:
 		t.refused.Add(1)
-		return nil, fmt.Errorf("new queue from %s: %d queues are connected, more than the limit; raise MaxQueues", o.HostAddr, t.opts.MaxQueues)
+		return nil, fmt.Errorf("new queue from %s: all of the %d queues that MaxQueues allows are connected", o.HostAddr, t.opts.MaxQueues)
 	}
 	if o.Attach != nil {
 		o.Attach(q)
 	}
-	t.queues[q] = struct{}{}
-	t.mu.Unlock()
+	t.conns.all[q] = struct{}{}
 	q.group.Reactor.Post(q.start)
 	return q, nil
 }
@@ -190,6 +187,7 @@ const fusePSDT = 3<<6 | 3
 // success the transport calls Fail with it.
 func (q *Queue) Prepare(r *Request) nvme.Status {
 	q.owner.Check()
+	invariants.Assert(r.state == requestIdle, "Prepare of a request that did not End")
 	if r.io.done == nil {
 		r.io.Init(r)
 	}
@@ -237,6 +235,7 @@ func (r *Request) ErrorAt(offset uint16) { r.location = offset }
 // is, or the backend lends it. It may respond before it returns.
 func (q *Queue) Execute(r *Request) {
 	q.owner.Check()
+	invariants.Assert(r.state == requestPrepared, "Execute of a request that was not prepared")
 	if r.aborted {
 		q.respond(r, nvme.StatusAbortedByRequest, 0)
 		return
@@ -267,11 +266,13 @@ func (q *Queue) Execute(r *Request) {
 // Fail completes a prepared command without executing it.
 func (q *Queue) Fail(r *Request, st nvme.Status) {
 	q.owner.Check()
+	invariants.Assert(r.state == requestPrepared, "Fail of a request that was not prepared")
 	q.respond(r, st, 0)
 }
 
 // respond completes a request. After it r belongs to the transport again.
 func (q *Queue) respond(r *Request, st nvme.Status, result uint64) {
+	invariants.Assert(r.state != requestIdle && r.state != requestDone, "a request responds twice")
 	if r.prev != nil {
 		r.prev.next = r.next
 	} else {

@@ -98,7 +98,7 @@ type Request struct {
 
 // Begin starts a use of the slot. now is the reactor's clock when the capsule came.
 func (r *Request) Begin(now int64) {
-	if r.counted {
+	if r.state == requestDone {
 		r.End()
 	}
 	r.started = now

@@ -104,7 +104,7 @@ func (t *Target) AddSubsystem(c SubsystemConfig) (*Subsystem, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
+	if t.isClosed() {
 		return nil, fmt.Errorf("subsystem %s: %w", c.NQN, ErrTargetClosed)
 	}
 	if _, ok := t.subsystems[c.NQN]; ok || c.NQN == nvme.DiscoveryNQN {

@@ -78,15 +78,19 @@ type Target struct {
 	// mu guards the topology: what exists and belongs to what. It is held for
 	// moments only, never while something blocks.
 	mu          sync.Mutex
-	closed      bool
 	subsystems  map[string]*Subsystem
-	listeners   []*Listener // by port id
-	queues      map[*Queue]struct{}
+	listeners   []*Listener              // by port id
 	controllers map[*Controller]struct{} // of all subsystems, until freed
 	discovery   *Subsystem               // the well-known discovery subsystem
 	genctr      uint64                   // of the discovery log
 	changed     chan struct{}            // closed, and replaced, whenever a queue or controller went away
 
+	// conns has a lock of its own, the last to be taken, because reactors take it.
+	conns struct {
+		sync.Mutex
+		closed bool
+		all    map[*Queue]struct{}
+	}
 	refused atomic.Uint64 // connections over MaxQueues
 	started time.Time
 }
@@ -100,12 +104,12 @@ func New(o Options) (*Target, error) {
 		opts:        o,
 		log:         o.Log,
 		subsystems:  make(map[string]*Subsystem),
-		queues:      make(map[*Queue]struct{}),
 		controllers: make(map[*Controller]struct{}),
 		changed:     make(chan struct{}),
 		genctr:      1,
 		started:     time.Now(),
 	}
+	t.conns.all = make(map[*Queue]struct{})
 	for i, r := range o.Reactors {
 		g := &PollGroup{Reactor: r, Mem: o.Pool.NewCache(), Index: i, target: t}
 		t.groups = append(t.groups, g)
@@ -124,6 +128,31 @@ func (t *Target) MDTS() uint32 { return t.opts.MDTS }
 
 // MaxQueueDepth is the most entries that a queue may have.
 func (t *Target) MaxQueueDepth() uint16 { return t.opts.MaxQueueDepth }
+
+// isClosed tells whether Close was called.
+func (t *Target) isClosed() bool {
+	t.conns.Lock()
+	defer t.conns.Unlock()
+	return t.conns.closed
+}
+
+// connections is how many queues there are.
+func (t *Target) connections() int {
+	t.conns.Lock()
+	defer t.conns.Unlock()
+	return len(t.conns.all)
+}
+
+// endQueues tears down every queue that match chooses, connected or not.
+func (t *Target) endQueues(reason error, match func(*Queue) bool) {
+	t.conns.Lock()
+	defer t.conns.Unlock()
+	for q := range t.conns.all {
+		if match(q) {
+			q.postEnd(reason)
+		}
+	}
+}
 
 // broadcast wakes whoever waits for queues or controllers to go. t.mu is held.
 func (t *Target) broadcast() {
@@ -152,24 +181,21 @@ func (t *Target) wait(ctx context.Context, done func() bool) error {
 // removes every subsystem, whose backends may be closed then. The reactors must
 // still run, and the transports have stopped using the groups' memory.
 func (t *Target) Close(ctx context.Context) error {
+	t.conns.Lock()
+	t.conns.closed = true
+	t.conns.Unlock()
 	t.mu.Lock()
-	t.closed = true
 	for c := range t.controllers {
 		c.end(ErrTargetClosed)
 	}
-	for q := range t.queues {
-		q.postEnd(ErrTargetClosed)
-	}
+	t.endQueues(ErrTargetClosed, func(*Queue) bool { return true })
 	var subs []*Subsystem
 	for _, s := range t.subsystems {
 		subs = append(subs, s)
 	}
 	t.mu.Unlock()
-	if err := t.wait(ctx, func() bool { return len(t.queues) == 0 }); err != nil {
-		t.mu.Lock()
-		n := len(t.queues)
-		t.mu.Unlock()
-		return fmt.Errorf("target: %d queues are still connected: %w", n, err)
+	if err := t.wait(ctx, func() bool { return t.connections() == 0 }); err != nil {
+		return fmt.Errorf("target: %d queues are still connected: %w", t.connections(), err)
 	}
 	for _, s := range subs {
 		if err := t.RemoveSubsystem(ctx, s.nqn); err != nil {
