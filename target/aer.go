@@ -42,8 +42,6 @@ var eventKinds = [numEvents]struct {
 	eventSpare:       {nvme.MakeAsyncEvent(nvme.EventSMART, nvme.EventSMARTSpare, nvme.LogSMART), nvme.SMARTSpareLow},
 }
 
-const smartEventBits = nvme.SMARTSpareLow | nvme.SMARTTemperature | nvme.SMARTDegraded | nvme.SMARTReadOnly | nvme.SMARTBackupFailed
-
 // smartEvents are the kinds that report critical warnings.
 func smartEvents(warnings uint8) []eventKind {
 	var kinds []eventKind

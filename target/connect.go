@@ -80,7 +80,11 @@ func (x *control) connect() {
 	default:
 		x.fail(nvme.StatusInternalError)
 	}
-	q.target.log.Warn("connect refused", "subsystem", data.SubNQN.String(), "host", data.HostNQN.String(),
+	// A host may try again at wire speed: not each time is worth a line.
+	if q.refusals++; q.refusals&(q.refusals-1) != 0 {
+		return
+	}
+	q.target.log.Warn("connect refused", "times", q.refusals, "subsystem", data.SubNQN.String(), "host", data.HostNQN.String(),
 		"addr", q.opts.HostAddr, "qid", x.cmd.QID(), "status", x.status.String(), "reason", err)
 }
 

@@ -130,6 +130,7 @@ func (t *Target) closeQueue(q *Queue, reason error) {
 	default:
 		q.ctrl.log.Info("queue closed", "qid", q.qid, "reason", reason)
 	}
+	t.broadcast()
 }
 
 // queueReleased hears that nothing of a queue is left, but for the errors in its log.

@@ -61,7 +61,7 @@ type features struct {
 	kato      uint32 // ms, rounded up
 }
 
-func (f *features) reset(*Controller) {
+func (f *features) reset() {
 	*f = features{
 		values:  make(map[nvme.FeatureID]uint32),
 		perNS:   make(map[uint32]uint32),
@@ -261,7 +261,8 @@ func (x *control) setFeature(id nvme.FeatureID, v uint32) {
 	case nvme.FeatureWriteAtomicity:
 		v &= nvme.WriteAtomicityNormalOff
 	case nvme.FeatureAsyncEventConfig:
-		if v&^(c.asyncEvents()|smartEventBits) != 0 {
+		// Bits 7:0 are SMART warnings, of which not all can occur.
+		if v&^(c.asyncEvents()|0xff) != 0 {
 			x.failAt(nvme.StatusInvalidField, locCDW11)
 			return
 		}

@@ -2,8 +2,11 @@ package target_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"rocet/nvme"
 	"rocet/target"
@@ -294,4 +297,14 @@ func TestLentReads(t *testing.T) {
 	if f := s.Namespace(1).InFlight(); f[0] != 0 {
 		t.Errorf("%d in flight", f[0])
 	}
+	b.Fail(0)
+	io.SlowSend(true)
+	ok(t, "read that is being sent", io.Do(tt.Read(1, 8, 4), nil))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := s.RemoveNamespace(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || b.OpenQueues() != 1 {
+		t.Errorf("removal while its memory is being sent: %v, %d queues open", err, b.OpenQueues())
+	}
+	io.SlowSend(false)
+	h.Eventually("the backend's queue is closed", func() bool { return b.OpenQueues() == 0 })
 }

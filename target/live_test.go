@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -538,4 +539,89 @@ func TestLiveChangesUnderLoad(t *testing.T) {
 			t.Errorf("reactor %d still has %d bytes of buffers in use", i, used.UsedBytes)
 		}
 	}
+}
+
+// What changes while a Connect is on its way back to its reactor is not undone by it.
+func TestChangeDuringConnect(t *testing.T) {
+	h, s, b := start(t, tt.Options{Reactors: 2})
+	a := h.Connect(subNQN, tt.Host("one"))
+	c := h.Dial(tt.DialOptions{Group: 1})
+	p := c.Send(tt.Connect(1, 31, 0), tt.ConnectData(subNQN, a.Host, a.CNTLID))
+	block := make(chan struct{})
+	h.Target.Groups()[1].Reactor.Post(func() { <-block })
+	h.Eventually("the queue has joined its controller", func() bool { return h.Target.Controllers()[0].IOQueues == 1 })
+	if err := s.SetANAState(nil, 1, nvme.ANAInaccessible); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, "WCE = 0", a.Admin.Do(tt.SetFeature(nvme.FeatureVolatileWriteCache, 0), nil))
+	close(block)
+	ok(t, "Connect", p.Wait())
+	want(t, "read", c.Do(tt.Read(1, 0, 1), nil), nvme.StatusANAInaccessible, false)
+	if err := s.SetANAState(nil, 1, nvme.ANAOptimized); err != nil {
+		t.Fatal(err)
+	}
+	h.Settle()
+	b.Record()
+	ok(t, "write", c.Do(tt.Write(1, 0, 1), make([]byte, 4096)))
+	if seen := b.Record(); seen[0].Flags != target.FUA {
+		t.Errorf("the backend saw %+v", seen)
+	}
+}
+
+// A host that gives up while its Connect waits for the old queue of its QID does
+// not have to wait for the end of that.
+func TestDropDuringDuplicateWait(t *testing.T) {
+	h, _, _ := start(t, tt.Options{Target: target.Options{DuplicateQID: time.Hour}})
+	a := h.Connect(subNQN, tt.Host("one"))
+	a.IO(1)
+	c := h.Dial(tt.DialOptions{})
+	p := c.Send(tt.Connect(1, 31, 0), tt.ConnectData(subNQN, a.Host, a.CNTLID))
+	time.Sleep(10 * time.Millisecond)
+	c.Drop()
+	want(t, "Connect", p.Wait(), nvme.StatusAbortedSQDeletion, false)
+	c.WaitReleased()
+	// So does one whose controller goes.
+	c = h.Dial(tt.DialOptions{})
+	p = c.Send(tt.Connect(1, 31, 0), tt.ConnectData(subNQN, a.Host, a.CNTLID))
+	time.Sleep(10 * time.Millisecond)
+	a.Admin.Drop()
+	want(t, "Connect", p.Wait(), nvme.StatusConnectInvalidParameters, true)
+}
+
+// The log has one line for each event of a connection, and none for an I/O.
+func TestLogLines(t *testing.T) {
+	h, _, b := start(t, tt.Options{})
+	lines := func() int { return strings.Count(h.Log.String(), "\n") }
+	n := lines()
+	step := func(what string, want int) {
+		t.Helper()
+		h.Eventually(what, func() bool { return lines() >= n+want })
+		time.Sleep(5 * time.Millisecond)
+		if got := lines() - n; got != want {
+			t.Errorf("%s: %d lines, want %d:\n%s", what, got, want, h.Log)
+		}
+		n = lines()
+	}
+	a := h.Connect(subNQN, tt.Host("one"))
+	step("connected, enabled", 2)
+	io := a.IO(1)
+	step("queue connected", 1)
+	b.Fail(nvme.StatusWriteFault)
+	for range 50 {
+		io.Do(tt.Write(1, 0, 1), make([]byte, 4096))
+		io.Do(tt.Read(9, 0, 1), nil)
+		a.Admin.Do(tt.Identify(0x99, 0), nil)
+	}
+	step("150 errors", 0)
+	io.Drop()
+	step("queue closed", 1)
+	c := h.Dial(tt.DialOptions{})
+	for range 100 {
+		c.Do(tt.Connect(0, 0, 0), tt.ConnectData(subNQN, tt.Host("one"), 0xffff))
+	}
+	step("a hundred refused Connects", 7)
+	c.Drop()
+	step("connection closed", 1)
+	a.Admin.Drop()
+	step("association ends and is freed", 2)
 }

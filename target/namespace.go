@@ -81,7 +81,10 @@ func (s *Subsystem) AddNamespace(c NamespaceConfig) (*Namespace, error) {
 	for _, g := range s.target.groups {
 		bq, err := c.Backend.OpenQueue(g)
 		if err != nil {
-			ns.closeQueues(context.Background())
+			s.target.mu.Lock()
+			delete(s.target.names, ns)
+			s.target.mu.Unlock()
+			_ = ns.closeQueues(context.Background()) // nothing is in flight
 			return nil, fmt.Errorf("subsystem %s: namespace %d: opening its queue on reactor %d: %w", s.nqn, ns.nsid, g.Index, err)
 		}
 		q := &nsQueue{
@@ -170,13 +173,15 @@ func (s *Subsystem) newNamespace(c NamespaceConfig) (*Namespace, error) {
 		return nil, fmt.Errorf("namespace %d: another namespace has UUID %s or NGUID %s already", c.NSID, ns.uuid, ns.nguid)
 	}
 	ns.info.Store(&info)
+	t.names[ns] = struct{}{}
 	return ns, nil
 }
 
-// taken looks for a namespace in all subsystems. Target.mu is held.
+// taken looks for a namespace among all that are there or being added. Target.mu
+// is held.
 func (t *Target) taken(match func(*Namespace) bool) bool {
-	for _, s := range t.subsystems {
-		if slices.ContainsFunc(s.namespaces, match) {
+	for ns := range t.names {
+		if match(ns) {
 			return true
 		}
 	}
@@ -210,11 +215,23 @@ func derivedUUID(nqn string, nsid uint32) nvme.UUID {
 // for the commands in flight. When it returns nil the backend may be closed. When
 // ctx ends first the namespace is gone for the hosts, but its backend is in use.
 func (s *Subsystem) RemoveNamespace(ctx context.Context, nsid uint32) error {
+	ns, err := s.detach(nsid)
+	if err != nil {
+		return err
+	}
+	if err := ns.closeQueues(ctx); err != nil {
+		return fmt.Errorf("subsystem %s: namespace %d: commands are still in flight: %w", s.nqn, nsid, err)
+	}
+	return nil
+}
+
+// detach makes a namespace inactive. The NSID is free then.
+func (s *Subsystem) detach(nsid uint32) (*Namespace, error) {
 	s.config.Lock()
 	defer s.config.Unlock()
 	ns := s.Namespace(nsid)
 	if ns == nil {
-		return fmt.Errorf("subsystem %s: namespace %d: there is none", s.nqn, nsid)
+		return nil, fmt.Errorf("subsystem %s: namespace %d: there is none", s.nqn, nsid)
 	}
 	ns.backend.Watch(nil)
 	for i, g := range s.target.groups {
@@ -223,14 +240,12 @@ func (s *Subsystem) RemoveNamespace(ctx context.Context, nsid uint32) error {
 	t := s.target
 	t.mu.Lock()
 	s.namespaces = slices.DeleteFunc(slices.Clone(s.namespaces), func(x *Namespace) bool { return x == ns })
+	delete(t.names, ns)
 	s.ana.changed(ns.anaGroup)
 	s.namespaceChanged(nsid)
 	t.mu.Unlock()
 	t.log.Info("namespace removed", "subsystem", s.nqn, "nsid", nsid)
-	if err := ns.closeQueues(ctx); err != nil {
-		return fmt.Errorf("subsystem %s: namespace %d: commands are still in flight: %w", s.nqn, nsid, err)
-	}
-	return nil
+	return ns, nil
 }
 
 // closeQueues closes what is open of the namespace's queues and waits for them.

@@ -143,7 +143,7 @@ func (c *Controller) ready() bool {
 // and what the host was to be told. Target.mu is held.
 func (c *Controller) reset() {
 	c.granted = c.target.opts.MaxIOQueues
-	c.feat.reset(c)
+	c.feat.reset()
 	c.mu.Lock()
 	c.changes = changedNamespaces{}
 	c.mu.Unlock()

@@ -111,6 +111,7 @@ type Queue struct {
 	errs       errorRing
 	errQID     uint16 // SQID of its entries
 	exec       executor
+	refusals   uint32 // of Connect; the executor's
 
 	// The control plane's, under Target.mu.
 	target   *Target

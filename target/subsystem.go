@@ -175,7 +175,10 @@ func (t *Target) RemoveSubsystem(ctx context.Context, nqn string) error {
 	if err := t.wait(ctx, func() bool { return len(s.controllers) == 0 }); err != nil {
 		return fmt.Errorf("subsystem %s: its controllers are still connected: %w", nqn, err)
 	}
-	for _, ns := range s.Namespaces() {
+	s.config.Lock() // one that is being added comes first
+	namespaces := s.Namespaces()
+	s.config.Unlock()
+	for _, ns := range namespaces {
 		if err := s.RemoveNamespace(ctx, ns.nsid); err != nil {
 			return err
 		}

@@ -81,6 +81,7 @@ type Target struct {
 	subsystems  map[string]*Subsystem
 	listeners   []*Listener              // by port id
 	controllers map[*Controller]struct{} // of all subsystems, until freed
+	names       map[*Namespace]struct{}  // whose identifiers are taken
 	discovery   *Subsystem               // the well-known discovery subsystem
 	genctr      uint64                   // of the discovery log
 	changed     chan struct{}            // closed, and replaced, whenever a queue or controller went away
@@ -105,6 +106,7 @@ func New(o Options) (*Target, error) {
 		log:         o.Log,
 		subsystems:  make(map[string]*Subsystem),
 		controllers: make(map[*Controller]struct{}),
+		names:       make(map[*Namespace]struct{}),
 		changed:     make(chan struct{}),
 		genctr:      1,
 		started:     time.Now(),

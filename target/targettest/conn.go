@@ -31,6 +31,8 @@ type Conn struct {
 	// Of the reactor.
 	slots   map[*target.Request]*Pending
 	closing bool
+	slow    bool // keeps the data of responses, as a device does that still sends
+	sending []*target.Request
 	hold    bool
 	freed   bool
 
@@ -250,9 +252,25 @@ func (c *Conn) Respond(r *target.Request) {
 	if p.used != 0 {
 		c.group.Mem.Free(r.Segs[:p.used])
 	}
-	r.End()
+	if c.slow {
+		c.sending = append(c.sending, r)
+	} else {
+		r.End()
+	}
 	close(p.done)
 	c.release()
+}
+
+// SlowSend makes the connection hold on to the data of its responses; off, all that
+// it holds has been sent.
+func (c *Conn) SlowSend(on bool) {
+	c.group.Reactor.Call(func() {
+		c.slow = on
+		for _, r := range c.sending {
+			r.End()
+		}
+		c.sending = nil
+	})
 }
 
 // Close is target.Conn.
