@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # Runs the guest; part of scripts/lab. Uses its options, and image.
 
-# Global, since traps use them: the run's folder, QEMU's command line and process, what accelerates it, and why it was
-# ended before its time.
-dir='' qemu=() pid='' accel='' verdict=''
+# Global, since traps use them: the run's folder, QEMU's command line and process, the process that prints the output,
+# what accelerates the machine, and why it was ended before its time.
+dir='' qemu=() pid='' cat_pid='' accel='' verdict=''
 
 # machine_qemu ARG... sets qemu to the command line for the image's kernel, with ARG appended to the kernel's own.
 machine_qemu() {
@@ -56,7 +56,7 @@ machine_job() {
 	cp "$here/lab.d/guest/qmon" "$job/bin/qmon"
 	[ ${#command[@]} -eq 0 ] || printf '%q ' "${command[@]}" >"$job/command"
 	{
-		printf 'mode=%q terminal=%q\n' "$1" "${TERM:-dumb}"
+		printf 'mode=%q timeout=%q terminal=%q\n' "$1" "$timeout" "${TERM:-dumb}"
 		printf 'rows=%q columns=%q\n' "${rows:-24}" "${columns:-80}"
 		echo "shares=($([ ${#mounts[@]} -eq 0 ] || printf '%q ' "${mounts[@]}"))"
 	} >"$job/conf"
@@ -83,7 +83,8 @@ machine_job() {
 	truncate -s '%1M' "$dir/job.tar"
 }
 
-# machine_prepare MODE sets dir and qemu for a run.
+# machine_prepare MODE sets dir and qemu for a run. QEMU is to run inside dir, so that names in it may be short (a
+# socket's is limited) and hold any character.
 machine_prepare() {
 	command -v qemu-system-x86_64 >/dev/null || die 125 "no qemu-system-x86_64 here: run scripts/deps lab"
 	machine_accel
@@ -95,11 +96,11 @@ machine_prepare() {
 	trap 'rm -rf "$dir"' EXIT
 	machine_job "$1"
 	machine_qemu "hugepages=$hugepages"
-	qemu+=(-smp "$smp" -m "$mem" -serial "file:$dir/console"
+	qemu+=(-smp "$smp" -m "$mem" -serial file:console
 		-device "intel-iommu,intremap=on,caching-mode=on"
-		-blockdev "driver=file,filename=$image/root.ext4,node-name=root,read-only=on,auto-read-only=off"
+		-blockdev "driver=file,filename=${image//,/,,}/root.ext4,node-name=root,read-only=on,auto-read-only=off"
 		-device "virtio-blk-pci,drive=root,serial=root"
-		-blockdev "driver=file,filename=$dir/job.tar,node-name=job,read-only=on,auto-read-only=off"
+		-blockdev "driver=file,filename=job.tar,node-name=job,read-only=on,auto-read-only=off"
 		-device "virtio-blk-pci,drive=job,serial=job")
 
 	# The drives stand behind ports of their own, so that they can be unplugged, and behind throttles, so that they
@@ -108,7 +109,7 @@ machine_prepare() {
 	for drive in 0 1; do
 		truncate -s 8G "$dir/nvme$drive"
 		qemu+=(-object "throttle-group,id=throttle$drive"
-			-blockdev "driver=file,filename=$dir/nvme$drive,node-name=file$drive,discard=unmap,cache.direct=off,cache.no-flush=on"
+			-blockdev "driver=file,filename=nvme$drive,node-name=file$drive,discard=unmap,cache.direct=off,cache.no-flush=on"
 			-blockdev "driver=raw,file=file$drive,node-name=raw$drive,discard=unmap"
 			-blockdev "driver=throttle,throttle-group=throttle$drive,file=raw$drive,node-name=drive$drive,discard=unmap"
 			-device "pcie-root-port,id=port$drive,chassis=$((drive + 1)),slot=$((drive + 1))"
@@ -123,9 +124,9 @@ machine_prepare() {
 
 	# The guest's status, and the monitor, both reached from inside through ports.
 	qemu+=(-device virtio-serial-pci
-		-chardev "file,id=status,path=$dir/status" -device "virtserialport,chardev=status,name=lab.status"
-		-chardev "socket,id=monitor,path=$dir/qmp,server=on,wait=off" -mon "chardev=monitor,mode=control"
-		-chardev "socket,id=qmp,path=$dir/qmp" -device "virtserialport,chardev=qmp,name=lab.qmp")
+		-chardev "file,id=status,path=status" -device "virtserialport,chardev=status,name=lab.status"
+		-chardev "socket,id=monitor,path=qmp,server=on,wait=off" -mon "chardev=monitor,mode=control"
+		-chardev "socket,id=qmp,path=qmp" -device "virtserialport,chardev=qmp,name=lab.qmp")
 	: >"$dir/status"
 	: >"$dir/console"
 }
@@ -144,8 +145,13 @@ machine_watch() {
 			machine_kill
 			break
 		fi
-		# Sleeps, and wakes early when the machine ends.
-		read -r -t 0.25 _ <&"$alive" || [ $? -gt 128 ] || break
+		machine_ended && break
+		# Nobody reads the output any more, and not because QEMU has ended: what SIGPIPE is to a command.
+		if ! kill -0 "$cat_pid" 2>/dev/null; then
+			machine_ended && break
+			machine_kill
+			exit 141
+		fi
 	done
 	wait "$pid" 2>/dev/null || true
 }
@@ -170,9 +176,16 @@ machine_finish() {
 machine_console() { # MESSAGE
 	{
 		echo "lab: $1 ($accel). The end of its console:"
-		tail -n 60 "$dir/console" | tr -d '\r' | sed 's/^/  | /'
+		tail -n 150 "$dir/console" | tr -d '\r' | sed 's/^/  | /'
 		[ ! -s "$dir/qemu.log" ] || sed 's/^/  qemu: /' "$dir/qemu.log"
 	} >&2
+}
+
+# machine_ended sleeps a quarter of a second, or until QEMU ends: then its end of the fifo closes.
+machine_ended() {
+	local status=0
+	read -r -t 0.25 _ <&"$alive" || status=$?
+	[ $status -le 128 ]
 }
 
 machine_kill() {
@@ -185,7 +198,7 @@ machine_run() {
 	local alive
 	machine_prepare run
 	# QEMU writes the command's output to a descriptor of ours: as a path it would be truncated.
-	local output cat_pid
+	local output
 	exec {output}> >(exec cat)
 	cat_pid=$!
 	qemu+=(-add-fd "fd=$output,set=1" -chardev "file,id=out,path=/dev/fdset/1,append=on"
@@ -194,7 +207,7 @@ machine_run() {
 	trap 'machine_kill; exit 130' INT
 	trap 'machine_kill; exit 143' TERM HUP
 	# Killed with us, even if we are killed. The fifo's other end closes when it ends.
-	setpriv --pdeathsig KILL "${qemu[@]}" </dev/null >"$dir/qemu.log" 2>&1 7>"$dir/alive" &
+	(cd "$dir" && exec setpriv --pdeathsig KILL "${qemu[@]}" </dev/null >qemu.log 2>&1 7>alive) &
 	pid=$!
 	exec {alive}<"$dir/alive" {output}>&-
 	machine_watch
@@ -211,7 +224,7 @@ machine_shell() {
 	qemu+=(-chardev "stdio,id=shell,signal=off" -device "virtconsole,chardev=shell")
 	trap 'stty "$saved"; rm -rf "$dir"' EXIT
 	echo "lab: starting the guest ($accel); exit or ^D ends it" >&2
-	"${qemu[@]}" 2>"$dir/qemu.log" || true
+	(cd "$dir" && exec "${qemu[@]}" 2>qemu.log) || true
 	stty "$saved"
 	machine_finish
 }

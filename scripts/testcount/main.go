@@ -185,6 +185,7 @@ func (c *counter) output(p *pkg, test, line string) {
 		fmt.Fprint(c.out, line)
 	case test != "":
 		p.open[test] = append(p.open[test], line)
+	case strings.Contains(line, "[no tests to run]"): // of a pattern that is not for this package
 	case isVerdict(line):
 		fmt.Fprint(c.out, line)
 	default:
