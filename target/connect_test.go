@@ -200,6 +200,12 @@ func TestFact21IOConnect(t *testing.T) {
 	ok(t, "number of queues", a.Admin.Do(tt.SetFeature(nvme.FeatureNumberOfQueues, 1|1<<16), nil))
 	try("QID above what was granted", 3, host, subNQN, bad, 42)
 	a.IO(2)
+	tcp, err := h.Target.AddListener(target.ListenerInfo{TrType: nvme.TransportTCP, TrAddr: "192.0.2.1", TrSvcID: "4420"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, over := a.TryIO(1, tt.DialOptions{Listener: tcp})
+	want(t, "another transport than the admin queue's", over, bad, true)
 
 	begin := time.Now()
 	c, r := a.TryIO(2, tt.DialOptions{})
@@ -242,7 +248,7 @@ func TestConnectTimeout(t *testing.T) {
 }
 
 func TestDisconnectCommand(t *testing.T) {
-	h, _, b := start(t, tt.Options{Target: target.Options{DisconnectTimeout: 100 * time.Millisecond}})
+	h, _, b := start(t, tt.Options{Target: target.Options{DisconnectTimeout: 500 * time.Millisecond}})
 	a := h.Connect(subNQN, tt.Host("one"))
 	io := a.IO(1)
 	b.Hold(true)
@@ -257,7 +263,10 @@ func TestDisconnectCommand(t *testing.T) {
 	ok(t, "read", read.Wait())
 	ok(t, "Disconnect", dis.Wait())
 	want(t, "a command after it", io.Do(tt.Read(1, 0, 1), nil), nvme.StatusCommandSequenceError, true)
-	a.IO(1) // its QID is free while the connection is still there
+	a.IO(1)
+	if io.IsClosed() {
+		t.Error("the QID was free only after the connection was gone")
+	}
 	if err := io.WaitClosed(); !errors.Is(err, target.ErrDisconnected) {
 		t.Errorf("closed because %v", err)
 	}

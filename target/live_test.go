@@ -46,9 +46,13 @@ func TestFact33Resize(t *testing.T) {
 		t.Error("shrunk without force")
 	}
 	ok(t, "read", io.Do(tt.Read(1, 511, 1), nil))
+	b.OnResize = func() {
+		want(t, "read past the new end before the backend begins", io.Do(tt.Read(1, 100, 1), nil), nvme.StatusLBAOutOfRange, true)
+	}
 	if err := s.ResizeNamespace(1, 100, true); err != nil {
 		t.Error(err)
 	}
+	b.OnResize = nil
 	want(t, "read past the new end", io.Do(tt.Read(1, 100, 1), nil), nvme.StatusLBAOutOfRange, true)
 	if err := s.ResizeNamespace(1, 0, true); err == nil {
 		t.Error("shrunk to nothing")

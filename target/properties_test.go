@@ -80,9 +80,10 @@ func TestInvalidCC(t *testing.T) {
 
 // Fact 25: CC.EN 1 to 0 drops the I/O queues, and CSTS.RDY falls when they are gone.
 func TestFact25Reset(t *testing.T) {
-	h, _, b := start(t, tt.Options{})
+	h, s, b := start(t, tt.Options{})
 	a := h.Connect(subNQN, tt.Host("one"))
 	io, io2 := a.IO(1), a.IO(2)
+	h.Namespace(s, 2, tt.NewRAM(512, 8))
 	aer := a.Admin.Send(tt.Admin(nvme.AdminAER), nil)
 	ok(t, "AEC", a.Admin.Do(tt.SetFeature(nvme.FeatureAsyncEventConfig, nvme.OAESNamespaceAttribute), nil))
 	b.Hold(true)
@@ -108,6 +109,9 @@ func TestFact25Reset(t *testing.T) {
 	r = ok(t, "AEC", a.Admin.Do(tt.GetFeature(nvme.FeatureAsyncEventConfig, nvme.FeatureCurrent, 0), nil))
 	if r.DW0() != 0 {
 		t.Errorf("Asynchronous Event Configuration is %#x after a reset", r.DW0())
+	}
+	if ids, _ := nvme.ParseNSIDList(a.Log(nvme.LogChangedNamespaces, nvme.ChangedNSLogSize)); len(ids) != 0 {
+		t.Errorf("changed namespaces %v after a reset", ids)
 	}
 	ok(t, "read", a.IO(1).Do(tt.Read(1, 0, 1), nil))
 }

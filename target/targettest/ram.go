@@ -26,6 +26,8 @@ type RAM struct {
 	refuse error
 	seen   []Seen
 	record bool
+	// OnResize, if set, runs before Resize does anything.
+	OnResize func()
 }
 
 // Seen is an operation that came.
@@ -149,6 +151,9 @@ func (b *RAM) SMART() (nvme.SMARTLog, bool) {
 
 // Resize is target.Resizer.
 func (b *RAM) Resize(blocks uint64) error {
+	if b.OnResize != nil {
+		b.OnResize()
+	}
 	b.mu.Lock()
 	if b.slab != nil {
 		b.mu.Unlock()
