@@ -113,14 +113,15 @@ type Queue struct {
 	exec       executor
 	refusals   uint32 // of Connect; the executor's
 
-	// The control plane's, under Target.mu.
+	// These never change.
 	target   *Target
 	listener *Listener
 	opts     QueueOptions
-	ctrl     *Controller
-	qid      uint16
-	gone     bool // Close was called
-	began    time.Time
+
+	// The control plane's, under Target.mu.
+	ctrl *Controller
+	qid  uint16
+	gone bool // Close was called
 
 	dead atomic.Bool // set by Close, read by a Connect under way
 }
@@ -132,7 +133,7 @@ func (t *Target) NewQueue(o QueueOptions) (*Queue, error) {
 	if o.Group == nil || o.Conn == nil || o.Listener == nil {
 		return nil, fmt.Errorf("new queue from %s: Group, Conn and Listener must be set", o.HostAddr)
 	}
-	q := &Queue{group: o.Group, conn: o.Conn, target: t, listener: o.Listener, opts: o, began: time.Now()}
+	q := &Queue{group: o.Group, conn: o.Conn, target: t, listener: o.Listener, opts: o}
 	q.timer.Fire = q.onTimer
 	t.conns.Lock()
 	defer t.conns.Unlock()

@@ -102,8 +102,9 @@ type groupStats struct {
 	waits  [NumWaitReasons]WaitStats
 }
 
-// Account counts a request whose response was just posted. now is the reactor's
-// clock; Begin was given an earlier reading of the same.
+// Account counts a request whose response was just posted. now is a reading of
+// reactor.Clock, as Begin was given one. A turn's own time (Reactor.Now) would do
+// for Begin; for both it makes every command that ends in its turn take no time.
 func (g *PollGroup) Account(r *Request, now int64) {
 	ns := r.ns
 	if ns == nil {
