@@ -61,21 +61,7 @@ func (a *addresses) take(size uint64, vaddr uint64, align uint64) (uint64, bool)
 	return 0, false
 }
 
-// reserve takes a certain piece, if it is free and in the ranges.
-func (a *addresses) reserve(iova, size uint64) bool {
-	r := Range{iova, iova + size - 1}
-	if size == 0 || r.Last < r.Start || !a.contains(r) {
-		return false
-	}
-	i, hit := a.overlaps(r)
-	if hit {
-		return false
-	}
-	a.used = slices.Insert(a.used, i, r)
-	return true
-}
-
-// give frees a piece that take or reserve returned.
+// give frees a piece that take returned.
 func (a *addresses) give(iova uint64) {
 	for i, r := range a.used {
 		if r.Start == iova {
