@@ -225,3 +225,12 @@ func (p *Pool) dropSlab(s *Slab) {
 }
 
 func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+
+// BufferSlabs are the slabs that the caches allocate from, by Slab.Index. They stay until Close.
+func (p *Pool) BufferSlabs() []*Slab {
+	slabs := make([]*Slab, len(p.arenas))
+	for i := range p.arenas {
+		slabs[i] = p.arenas[i].slab
+	}
+	return slabs
+}

@@ -152,8 +152,8 @@ func (r *Ring) Next() *SQE {
 	return s
 }
 
-// Made is how many entries wait for Enter.
-func (r *Ring) Made() int { return int(r.made) }
+// Made is how many entries the kernel has not taken yet.
+func (r *Ring) Made() int { return int(r.tail - atomic.LoadUint32(r.sqHead)) }
 
 // Pending tells whether there is something to reap.
 func (r *Ring) Pending() bool {
