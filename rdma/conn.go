@@ -291,7 +291,6 @@ func (c *conn) drain() {
 // destroyID destroys a cm_id once its events are acknowledged, which the event
 // loop does right after handing them over.
 func destroyID(id verbs.ID, log *slog.Logger) {
-	id.SetContext(nil)
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		err := id.Destroy()
 		if err == nil {

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -35,7 +36,7 @@ func TestNativeConversation(t *testing.T) {
 		w := newWorld(t, worldConfig{provider: nativeProvider(t), lends: lends})
 		c, q := w.connected("a", queueAsk{depth: 64})
 		identify(t, c)
-		verifyIO(t, w, q)
+		verifyMuch(t, w, q, 400)
 		w.close()
 	}
 }
@@ -66,43 +67,48 @@ func identify(t *testing.T, c *controller) {
 // there: in capsules, by key, by lists.
 func verifyIO(t *testing.T, w *world, q *hostQueue) {
 	t.Helper()
+	verifyMuch(t, w, q, 40)
+}
+
+func verifyMuch(t *testing.T, w *world, q *hostQueue, n int) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 8))
 	info := w.backend.info
 	bs := int(info.BlockSize)
 	model := make([]byte, info.Bytes())
 	copy(model, w.backend.slab.Segment(0, uint32(info.Bytes())).Bytes())
-	for range 400 {
+	for range n {
 		blocks := 1 + rng.IntN(16)
 		if rng.IntN(8) == 0 {
 			blocks = 1 + rng.IntN(1<<20/bs)
 		}
-		n := blocks * bs
+		size := blocks * bs
 		lba := rng.Uint64N(info.Blocks - uint64(blocks))
-		at := model[int(lba)*bs:][:n]
+		at := model[int(lba)*bs:][:size]
 		if rng.IntN(2) == 0 {
-			for i := range at {
-				at[i] = byte(rng.Uint32())
+			for i := 0; i+8 <= len(at); i += 8 {
+				binary.LittleEndian.PutUint64(at[i:], rng.Uint64())
 			}
 			cmd := rwCommand(nvme.OpWrite, lba, blocks)
 			var data []byte
-			if n <= 4096 && rng.IntN(2) == 0 {
-				inCapsule(cmd, 0, n)
+			if size <= 4096 && rng.IntN(2) == 0 {
+				inCapsule(cmd, 0, size)
 				data = at
 			} else {
 				copy(q.data.b, at)
-				data = q.scatter(cmd, rng, n)
+				data = q.scatter(cmd, rng, size)
 			}
 			if r, err := q.do(cmd, data); err != nil || !r.cqe.Status().IsOK() {
 				t.Fatalf("write of %d blocks at %d: %v, %v", blocks, lba, err, r.cqe.Status())
 			}
 		} else {
-			clear(q.data.b[:n])
+			clear(q.data.b[:size])
 			cmd := rwCommand(nvme.OpRead, lba, blocks)
-			data := q.scatter(cmd, rng, n)
+			data := q.scatter(cmd, rng, size)
 			if r, err := q.do(cmd, data); err != nil || !r.cqe.Status().IsOK() {
 				t.Fatalf("read of %d blocks at %d: %v, %v", blocks, lba, err, r.cqe.Status())
 			}
-			if !bytes.Equal(q.data.b[:n], at) {
+			if !bytes.Equal(q.data.b[:size], at) {
 				t.Fatalf("read of %d blocks at %d brought other data", blocks, lba)
 			}
 		}

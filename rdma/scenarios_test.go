@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"rocet/cgo/verbs/fake"
 	"rocet/nvme"
 )
 
@@ -24,6 +25,17 @@ var scenarios = []struct {
 	{"completion queues are added", manyLanes},
 	{"queues spread over reactors", placement},
 	{"many connects", connectStorm},
+}
+
+func TestScenarios(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			s.run(t, func(t testing.TB, c worldConfig) *world {
+				w, _ := fakeWorld(t, fake.Config{}, c)
+				return w
+			})
+		})
+	}
 }
 
 func TestNativeScenarios(t *testing.T) {

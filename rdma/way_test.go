@@ -44,10 +44,7 @@ func newWay(t testing.TB, p verbs.Provider, k wayKind, batch int) *way {
 	w := newWorld(t, worldConfig{provider: p, null: !k.lends, lends: k.lends, pool: 64 << 20})
 	_, q := w.connected("bench", queueAsk{depth: 64})
 	y := &way{w: w, q: q, batch: batch}
-	d := w.tr.shards[0]
-	for _, dev := range w.tr.devices {
-		y.lane = dev.lanes[d][0]
-	}
+	y.lane = w.device().lanes[w.tr.shards[0]][0]
 	for i := range q.depth {
 		cmd := rwCommand(k.op, 0, k.bytes/512)
 		cmd.SetPSDT(nvme.PSDTSGL)

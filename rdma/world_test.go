@@ -356,3 +356,13 @@ func (w *world) reaches(st slotState, want int) {
 		return nil
 	})
 }
+
+// device is the world's only device.
+func (w *world) device() *device {
+	w.tr.mu.Lock()
+	defer w.tr.mu.Unlock()
+	for _, d := range w.tr.devices {
+		return d
+	}
+	return nil
+}
