@@ -113,3 +113,16 @@ func (d *drive) release(q *queue, done func()) {
 	}
 	q.reactor.Post(done)
 }
+
+func (d *drive) queueStatus() []QueueStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []QueueStatus
+	for _, q := range d.queues {
+		s := QueueStatus{Reactor: q.reactor.ID()}
+		if q.reactor.Call(func() { s.Stats = q.pcie.Stats() }) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -304,6 +304,9 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("status %v", st)
 		}
 	}
+	if s := m.Drives()[0].Queues; len(s) != 2 || s[0].Ended != 15 || s[1].Ended != 15 || s[1].Reactor != 1 {
+		t.Errorf("queues %+v", s)
+	}
 	if reset != 30 || served != 50 {
 		t.Errorf("%d were ended by the reset, %d served after it", reset, served)
 	}

@@ -372,6 +372,13 @@ type Status struct {
 	State    pcie.State
 	Counters pcie.Counters
 	NSIDs    []uint32 // that are served
+	Queues   []QueueStatus
+}
+
+// QueueStatus is what a drive's queue pair on a reactor has done.
+type QueueStatus struct {
+	Reactor int
+	pcie.Stats
 }
 
 // Drives lists the open drives.
@@ -384,6 +391,7 @@ func (m *Manager) Drives() []Status {
 		for _, b := range d.list() {
 			s.NSIDs = append(s.NSIDs, b.ns.ID())
 		}
+		s.Queues = d.queueStatus()
 		out = append(out, s)
 	}
 	return out

@@ -23,6 +23,9 @@ const (
 
 // attach takes a function that was just opened.
 func (d *Drive) attach(fn Function) error {
+	if err := d.layout.locate(d.cfg.Table, d.cfg.Depth); err != nil {
+		return err
+	}
 	bar, err := fn.MapBAR(0)
 	if err != nil {
 		return err

@@ -66,7 +66,8 @@ func TestShapes(t *testing.T) {
 	for _, kind := range []struct {
 		name string
 		sgls uint32
-	}{{"PRP", nvme.SGLSNotSupported}, {"SGL", nvme.SGLSSupported}, {"SGL of dwords", nvme.SGLSDwordAligned}} {
+	}{{"PRP", nvme.SGLSNotSupported}, {"SGL", nvme.SGLSSupported}, {"SGL of dwords", nvme.SGLSDwordAligned},
+		{"SGL, slower from two descriptors on", nvme.SGLSSupported | 1<<nvme.SGLSThresholdShift}} {
 		t.Run(kind.name, func(t *testing.T) {
 			r := newRig(t, sim.Config{SGLS: kind.sgls}, nil)
 			slab, err := r.pool.NewSlab(4 << 20)
@@ -86,7 +87,7 @@ func TestShapes(t *testing.T) {
 				t.Errorf("%d requests were taken for misaligned", r.q.Stats().Misaligned)
 			}
 			for i, s := range odd {
-				takes := kind.sgls == nvme.SGLSSupported || kind.sgls == nvme.SGLSDwordAligned && i == 1
+				takes := kind.sgls&3 == nvme.SGLSSupported || kind.sgls == nvme.SGLSDwordAligned && i == 1
 				if takes {
 					r.roundTrip(100, s.of(slab), uint64(i))
 					continue

@@ -134,7 +134,7 @@ func (d *Drive) open(fn Function) (err error) {
 			d.release()
 		}
 	}()
-	if d.layout, err = newLayout(d.cfg.Memory, d.cfg.Table, d.cfg.Queues, d.cfg.Depth); err != nil {
+	if d.layout, err = newLayout(d.cfg.Memory, d.cfg.Queues, d.cfg.Depth); err != nil {
 		return err
 	}
 	for range min(1+d.cfg.Queues, max(fn.Vectors(), 1)) {
@@ -335,7 +335,10 @@ func (d *Drive) WriteCacheOn() (bool, error) {
 	cmd.SetOpcode(nvme.AdminGetFeatures)
 	cmd.SetCDW(10, uint32(nvme.FeatureVolatileWriteCache))
 	c, err := d.admin.exec("Get Features (Volatile Write Cache)", &cmd, d.cfg.AdminTimeout)
-	if err != nil {
+	var refused *CommandError
+	if errors.As(err, &refused) {
+		return true, nil // it cannot be switched off either
+	} else if err != nil {
 		return true, err
 	}
 	return c.DW0()&nvme.WriteCacheEnable != 0, nil

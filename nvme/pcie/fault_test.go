@@ -268,6 +268,7 @@ func TestRemovalAndReturn(t *testing.T) {
 		r.pump("a queue of a drive that is gone to close", func() bool { return closed })
 		r.closeQueue()
 		r.open()
+		r.space.Remap()
 		r.dev.Insert()
 		r.pump("the event", r.sawEvent(Event{Kind: EventBack}))
 		r.wantWorking()

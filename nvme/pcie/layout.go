@@ -1,6 +1,7 @@
 package pcie
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -51,30 +52,51 @@ type rings struct{ sq, cq, lists dma }
 
 func pages(n int) uint64 { return uint64(n+pageSize-1) &^ (pageSize - 1) }
 
-func newLayout(m Memory, table *vfio.Table, queues, depth int) (*layout, error) {
-	sqBytes, cqBytes, lists := depth*nvme.CommandSize, depth*nvme.CompletionSize, depth*listBytes
-	size := uint64(5*pageSize+bufferBytes) + uint64(queues)*(pages(sqBytes)+pages(cqBytes)+pages(lists))
+// each visits all pieces, in the order in which they lie in the slab.
+func (l *layout) each(depth int, visit func(m *dma, size int)) {
+	visit(&l.adminSQ, adminEntries*nvme.CommandSize)
+	visit(&l.adminCQ, adminEntries*nvme.CompletionSize)
+	visit(&l.data, pageSize)
+	visit(&l.shadow, pageSize)
+	visit(&l.events, pageSize)
+	visit(&l.buffer, bufferBytes)
+	for i := range l.rings {
+		r := &l.rings[i]
+		visit(&r.sq, depth*nvme.CommandSize)
+		visit(&r.cq, depth*nvme.CompletionSize)
+		visit(&r.lists, depth*listBytes)
+	}
+}
+
+func newLayout(m Memory, queues, depth int) (*layout, error) {
+	l := &layout{rings: make([]rings, queues)}
+	size := uint64(0)
+	l.each(depth, func(_ *dma, n int) { size += pages(n) })
 	slab, err := m.NewSlab(size)
 	if err != nil {
-		return nil, fmt.Errorf("memory for the queues of %d reactors: %w", queues, err)
+		return nil, fmt.Errorf("memory for %d queues: %w", queues, err)
 	}
-	base, ok := table.IOVA(slab.Segment(0, 1))
-	if !ok {
-		m.FreeSlab(slab)
-		return nil, fmt.Errorf("memory for the queues: it is not mapped for the drive's DMA: the pool does not know the drive's address space")
-	}
-	l := &layout{slab: slab}
+	l.slab = slab
 	next := uint64(0)
-	take := func(n int) dma {
-		s := slab.Segment(next, uint32(n))
-		d := dma{ptr: s.Pointer(), iova: base + next, size: n, seg: s}
+	l.each(depth, func(m *dma, n int) {
+		m.seg = slab.Segment(next, uint32(n))
+		m.ptr, m.size = m.seg.Pointer(), n
 		next += pages(n)
-		return d
-	}
-	l.adminSQ, l.adminCQ = take(adminEntries*nvme.CommandSize), take(adminEntries*nvme.CompletionSize)
-	l.data, l.shadow, l.events, l.buffer = take(pageSize), take(pageSize), take(pageSize), take(bufferBytes)
-	for range queues {
-		l.rings = append(l.rings, rings{sq: take(sqBytes), cq: take(cqBytes), lists: take(lists)})
-	}
+	})
 	return l, nil
+}
+
+// locate finds out at which I/O addresses everything is. These change when the address space was without a device for a
+// while.
+func (l *layout) locate(table *vfio.Table, depth int) error {
+	var missing bool
+	l.each(depth, func(m *dma, _ int) {
+		iova, ok := table.IOVA(m.seg)
+		missing = missing || !ok
+		m.iova = iova
+	})
+	if missing {
+		return errors.New("the memory of the drive's queues is not mapped for its DMA: the pool does not know the drive's address space")
+	}
+	return nil
 }

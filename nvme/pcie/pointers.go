@@ -38,7 +38,7 @@ func (q *Queue) pointers(i uint16, at cursor, n uint32) (psdt uint8, ptr1, ptr2 
 		}
 	}
 	if q.sgl && n/uint32(len(at.segs)) >= sglAverage {
-		if ptr1, ptr2, ok = q.sglList(i, at, n); ok {
+		if ptr1, ptr2, ok = q.sglList(i, at, n, q.sglMax); ok {
 			return nvme.PSDTSGL, ptr1, ptr2, true
 		}
 	}
@@ -46,7 +46,7 @@ func (q *Queue) pointers(i uint16, at cursor, n uint32) (psdt uint8, ptr1, ptr2 
 		return nvme.PSDTPRP, ptr1, ptr2, true
 	}
 	if q.sgl {
-		ptr1, ptr2, ok = q.sglList(i, at, n)
+		ptr1, ptr2, ok = q.sglList(i, at, n, sglEntries)
 		return nvme.PSDTSGL, ptr1, ptr2, ok
 	}
 	return 0, 0, 0, false
@@ -150,8 +150,12 @@ func dataBlock(iova uint64, n uint32) (ptr1, ptr2 uint64) {
 	return iova, uint64(n) | uint64(nvme.SGLIdentifier(nvme.SGLDataBlock, nvme.SGLAddress))<<56
 }
 
-// sglList describes the data by one descriptor in the command, or by a list that the command's descriptor names.
-func (q *Queue) sglList(i uint16, at cursor, n uint32) (ptr1, ptr2 uint64, ok bool) {
+// sglEntries is how many descriptors a slot's list has room for.
+const sglEntries = listBytes / nvme.SGLDescriptorSize
+
+// sglList describes the data by one descriptor in the command, or by a list of up to most that the command's descriptor
+// names.
+func (q *Queue) sglList(i uint16, at cursor, n, most uint32) (ptr1, ptr2 uint64, ok bool) {
 	list, listIOVA := q.list(i)
 	entries := uint32(0)
 	var start uint64 // the piece under way
@@ -177,7 +181,7 @@ func (q *Queue) sglList(i uint16, at cursor, n uint32) (ptr1, ptr2 uint64, ok bo
 			size += part
 		} else {
 			if size > 0 {
-				if entries == q.sglMax {
+				if entries == most {
 					return 0, 0, false
 				}
 				putDescriptor(list, entries, start, size)
@@ -197,7 +201,7 @@ func (q *Queue) sglList(i uint16, at cursor, n uint32) (ptr1, ptr2 uint64, ok bo
 		ptr1, ptr2 = dataBlock(start, size)
 		return ptr1, ptr2, true
 	}
-	if entries == q.sglMax {
+	if entries == most {
 		return 0, 0, false
 	}
 	putDescriptor(list, entries, start, size)

@@ -4,6 +4,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"rocet/internal/invariants"
 	"rocet/memory"
 	"rocet/nvme"
@@ -80,9 +82,9 @@ type Queue struct {
 	tail     uint32
 	depth    uint32 // entries; one less can be outstanding
 	state    queueState
-	sgl      bool // the drive takes SGLs
-	sglBytes bool // of any alignment; else of dwords
-	sglMax   uint32
+	sgl      bool   // the drive takes SGLs
+	sglBytes bool   // of any alignment; else of dwords
+	sglMax   uint32 // descriptors from which on the drive is slower
 	table    *vfio.Table
 	slots    []slot
 	free     []uint16 // stack of free slots
@@ -113,7 +115,8 @@ type Queue struct {
 	closing func()
 	gone    bool // deleted from the drive
 	stats   Stats
-	rings   rings
+	rings   *rings
+	count   [8]byte // an eventfd's: on the stack it would be garbage
 }
 
 // Stats counts what a queue did. Read it on the queue's goroutine.
@@ -153,8 +156,8 @@ func (q *Queue) Outstanding() int { return int(q.depth) - 1 - len(q.free) }
 func (q *Queue) Busy() bool { return q.Outstanding() > 0 || q.splitting != nil }
 
 func newQueue(d *Drive, id uint16, exec Executor, fd int) *Queue {
-	q := &Queue{drive: d, id: id, exec: exec, table: d.cfg.Table, fd: fd, rings: d.layout.rings[id-1]}
-	q.sq, q.cq, q.lists, q.listIOVA = q.rings.sq.ptr, q.rings.cq.ptr, q.rings.lists.ptr, q.rings.lists.iova
+	q := &Queue{drive: d, id: id, exec: exec, table: d.cfg.Table, fd: fd, rings: &d.layout.rings[id-1]}
+	q.sq, q.cq, q.lists = q.rings.sq.ptr, q.rings.cq.ptr, q.rings.lists.ptr
 	most := d.cfg.Depth
 	q.slots = make([]slot, most-1)
 	q.parents = make([]parent, most-1)
@@ -168,12 +171,12 @@ func newQueue(d *Drive, id uint16, exec Executor, fd int) *Queue {
 
 // link is what a queue gets from a controller that is ready for it.
 type link struct {
-	depth     int
-	sqBell    doorbell
-	cqBell    doorbell
-	mask      vfio.Mask
-	sgls      uint32
-	maxSingle uint32
+	depth    int
+	sqBell   doorbell
+	cqBell   doorbell
+	listIOVA uint64
+	mask     vfio.Mask
+	sgls     uint32
 }
 
 // attach makes an empty queue live. Nothing is outstanding.
@@ -184,12 +187,12 @@ func (q *Queue) attach(l link) {
 	for i := int(q.depth) - 2; i >= 0; i-- {
 		q.free = append(q.free, uint16(i))
 	}
-	q.sqBell, q.cqBell, q.mask = l.sqBell, l.cqBell, l.mask
+	q.sqBell, q.cqBell, q.mask, q.listIOVA = l.sqBell, l.cqBell, l.mask, l.listIOVA
 	q.tail, q.head, q.phase = 0, 0, 1
 	q.broken, q.armed = false, false
 	q.sgl = l.sgls&3 != nvme.SGLSNotSupported
 	q.sglBytes = l.sgls&3 == nvme.SGLSSupported
-	q.sglMax = listBytes / nvme.SGLDescriptorSize
+	q.sglMax = sglEntries
 	if t := l.sgls >> nvme.SGLSThresholdShift & 0xff; t != 0 {
 		q.sglMax = min(q.sglMax, t)
 	}
@@ -290,7 +293,7 @@ func (q *Queue) Arm() bool {
 
 // Woken takes note that FD was readable.
 func (q *Queue) Woken() {
-	drain(q.fd)
+	_, _ = unix.Read(q.fd, q.count[:]) // EAGAIN: it was not
 	q.disarm()
 }
 

@@ -48,7 +48,8 @@ func (d *Drive) OpenQueue(exec Executor, interrupts bool) (*Queue, error) {
 // createQueue makes the queue pair in the controller: Base 2.1 sections 5.2.1 and 5.2.2. The queue is empty and frozen.
 func (d *Drive) createQueue(q *Queue) (link, error) {
 	q.rings.cq.clear()
-	l := link{depth: d.depth, sqBell: d.doorbellAt(q.id, false), cqBell: d.doorbellAt(q.id, true), sgls: d.ctrl.SGLS}
+	l := link{depth: d.depth, sqBell: d.doorbellAt(q.id, false), cqBell: d.doorbellAt(q.id, true),
+		listIOVA: q.rings.lists.iova, sgls: d.ctrl.SGLS}
 	for _, b := range []*doorbell{&l.sqBell, &l.cqBell} {
 		if b.shadow != nil {
 			atomic.StoreUint32(b.shadow, 0)

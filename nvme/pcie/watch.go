@@ -1,7 +1,6 @@
 package pcie
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 
@@ -26,17 +25,4 @@ func watchFD(fd int, fn func()) (*os.File, error) {
 		}
 	}()
 	return f, nil
-}
-
-// drain takes an eventfd's count, so that it is no longer readable.
-func drain(fd int) {
-	var count [8]byte
-	_, _ = unix.Read(fd, count[:]) // EAGAIN: it was not
-}
-
-// kick makes an eventfd readable.
-func kick(fd int) {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(fd, one[:])
 }

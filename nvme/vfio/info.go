@@ -37,16 +37,15 @@ func infoWithCaps(k kernel, fd int, request uintptr, size int, init func(buf []b
 // eachCap visits a chain of capabilities: offset is from the start of the structure, 0 ends the chain. body is what
 // follows the header, to the end of the structure.
 func eachCap(buf []byte, offset uint32, visit func(id uint16, body []byte) error) error {
-	const header = int(unsafe.Sizeof(capHeader{}))
 	for steps := 0; offset != 0; steps++ {
 		at := int(offset)
-		if at+header > len(buf) || steps > len(buf)/header {
+		if at+capHeaderSize > len(buf) || steps > len(buf)/capHeaderSize {
 			return errors.New("the kernel's list of capabilities is broken")
 		}
-		if err := visit(binary.NativeEndian.Uint16(buf[at:]), buf[at+header:]); err != nil {
+		if err := visit(binary.NativeEndian.Uint16(buf[at:]), buf[at+capHeaderSize:]); err != nil {
 			return err
 		}
-		offset = binary.NativeEndian.Uint32(buf[at+4:])
+		offset = binary.NativeEndian.Uint32(buf[at+capNext:])
 	}
 	return nil
 }

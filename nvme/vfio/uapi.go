@@ -85,11 +85,12 @@ type regionInfo struct {
 
 type irqInfo struct{ argsz, flags, index, count uint32 }
 
-// capHeader begins each capability of an info structure; next is an offset in the whole structure, or 0.
-type capHeader struct {
-	id, version uint16
-	next        uint32
-}
+// Each capability of an info structure begins with its id and version (2 bytes each) and the offset of the next one in
+// the whole structure, or 0.
+const (
+	capNext       = 4
+	capHeaderSize = 8
+)
 
 type iommuInfo struct {
 	argsz, flags uint32
@@ -140,7 +141,6 @@ var (
 	_ [24]byte = [unsafe.Sizeof(deviceInfo{})]byte{}
 	_ [32]byte = [unsafe.Sizeof(regionInfo{})]byte{}
 	_ [16]byte = [unsafe.Sizeof(irqInfo{})]byte{}
-	_ [8]byte  = [unsafe.Sizeof(capHeader{})]byte{}
 	_ [24]byte = [unsafe.Sizeof(iommuInfo{})]byte{}
 	_ [32]byte = [unsafe.Sizeof(dmaMap{})]byte{}
 	_ [24]byte = [unsafe.Sizeof(dmaUnmap{})]byte{}

@@ -45,6 +45,18 @@ func (s *Space) RegisterSlab(slab *memory.Slab) error {
 	return nil
 }
 
+// Remap moves everything to other addresses, as happens when the last device leaves an address space.
+func (s *Space) Remap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.maps {
+		m := &s.maps[i]
+		m.iova = s.next
+		s.table.Set(m.slab, m.iova)
+		s.next += (m.slab.Size+gap-1)/gap*gap + gap
+	}
+}
+
 // UnregisterSlab takes the mapping away.
 func (s *Space) UnregisterSlab(slab *memory.Slab) {
 	s.mu.Lock()
