@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"rocet/cgo/verbs"
+	"rocet/reactor"
 )
 
 const (
@@ -29,6 +30,7 @@ type lane struct {
 	queues    []*queue // by the index in a work request's id
 	live      int
 	dirty     []*queue // with work in this turn's batch
+	answered  slotList // whose response is in it
 	ops       []verbs.PostOp
 	wcs       []verbs.WC
 	mem       block
@@ -210,6 +212,7 @@ func (l *lane) Flush() {
 	}
 	l.ops = ops
 	l.stats.Posts++
+	l.account()
 	if l.dead {
 		l.dirty = l.dirty[:0]
 		return
@@ -218,6 +221,17 @@ func (l *lane) Flush() {
 		l.postFailed(ops, first)
 	}
 	l.dirty = l.dirty[:0]
+}
+
+// account gives the turn's responses their latency: one look at the clock for all.
+func (l *lane) account() {
+	if l.answered.head == nil {
+		return
+	}
+	now := reactor.Clock()
+	for l.answered.head != nil {
+		l.shard.group.Account(&l.answered.pop().req, now)
+	}
 }
 
 // postFailed ends the queues whose work could not be posted.

@@ -88,7 +88,7 @@ func (q *queue) trySend(s *slot) bool {
 	q.link(first, &w.resp)
 	q.pushRing(s, ringSend)
 	q.lane.stats.Responses++
-	q.shard.group.Account(r, q.shard.r.Now())
+	q.lane.answered.push(s)
 	return true
 }
 

@@ -57,7 +57,7 @@ type slot struct {
 	key     uint32
 	offset  uint32 // copyIn: where the data is in the capsule
 
-	next  *slot // in the one list that the state names
+	next  *slot // in the one list that the state names, or lane.answered
 	since int64 // when a wait began
 	wr    *slotWR
 	cqe   *nvme.Completion // what the response is sent from
