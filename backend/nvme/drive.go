@@ -71,7 +71,8 @@ func (d *drive) queueOn(g *target.PollGroup) (*queue, error) {
 			return q, nil
 		}
 	}
-	q := &queue{reactor: g.Reactor, users: 1}
+	q := &queue{reactor: g.Reactor, users: 1, pollFor: int64(d.manager.opts.PollFor)}
+	q.awake.q = q
 	q.timer.Fire = q.tick
 	p, err := d.pcie.OpenQueue(g.Reactor, true)
 	if err != nil {

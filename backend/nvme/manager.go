@@ -24,8 +24,16 @@ type Options struct {
 	// Bounds of recovery, as in pcie.Config; 0: its defaults.
 	Timeout, AbortTimeout, Hold, HoldRemoved time.Duration
 
+	// PollFor is how long a reactor polls, without sleeping, after it gave a drive something to do or got an answer:
+	// longer than a drive usually takes. 0: DefaultPollFor; negative: not at all, for reactors that always wait for
+	// interrupts. Reactors that always poll don't care.
+	PollFor time.Duration
+
 	bus bus // nil: the machine's vfio
 }
+
+// DefaultPollFor is longer than a read of flash memory takes.
+const DefaultPollFor = 500 * time.Microsecond
 
 // Config names a namespace of a drive.
 type Config struct {
@@ -101,6 +109,9 @@ func NewManager(o Options) (*Manager, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.PollFor == 0 {
+		o.PollFor = DefaultPollFor
 	}
 	if o.bus == nil {
 		o.bus = newVFIOBus()

@@ -23,6 +23,10 @@ type queue struct {
 	waiting []*nsQueue
 	turn    int
 	timer   reactor.Timer
+
+	awake    awake
+	activeAt int64 // when something was submitted or completed last
+	pollFor  int64 // how long the reactor stays awake after that
 }
 
 // op is a request that the queue pair has.
@@ -53,6 +57,31 @@ func (s sleeper) FD() int   { return s.q.pcie.FD() }
 func (s sleeper) Arm() bool { return s.q.pcie.Arm() }
 func (s sleeper) Woken()    { s.q.pcie.Woken() }
 
+// awake keeps the reactor from sleeping, by being a poller that is no sleeper, while a drive has just got something to do:
+// its answer is due in less time than an interrupt and a system call take. It is there only then.
+type awake struct {
+	q     *queue
+	there bool
+}
+
+// Poll does nothing, and goes away when it has been quiet for long enough.
+func (a *awake) Poll() int {
+	if q := a.q; q.reactor.Now()-q.activeAt > q.pollFor {
+		a.there = false
+		q.reactor.Remove(a)
+	}
+	return 0
+}
+
+// stayAwake notes that the drive has got something to do.
+func (q *queue) stayAwake() {
+	q.activeAt = q.reactor.Now()
+	if !q.awake.there && q.pollFor > 0 {
+		q.awake.there = true
+		q.reactor.Add(&q.awake)
+	}
+}
+
 func (q *queue) poller() reactor.Poller {
 	if q.pcie.FD() < 0 {
 		return polled{q}
@@ -69,10 +98,16 @@ func (q *queue) start() {
 func (q *queue) stop() {
 	q.reactor.Cancel(&q.timer)
 	q.reactor.Remove(q.poller())
+	if q.awake.there {
+		q.reactor.Remove(&q.awake)
+	}
 }
 
 func (q *queue) poll() int {
 	n := q.pcie.Poll()
+	if n > 0 {
+		q.activeAt = q.reactor.Now()
+	}
 	if len(q.waiting) > 0 {
 		n += q.retry()
 	}
@@ -134,6 +169,7 @@ type nsQueue struct {
 func (s *nsQueue) Submit(io *target.IO) {
 	q := s.queue
 	s.out++
+	q.stayAwake()
 	if !q.timer.Scheduled() {
 		q.reactor.Schedule(&q.timer, pcie.TickInterval)
 	}
