@@ -14,7 +14,9 @@ func (q *Queue) Poll() int {
 	if q.state != queueLive {
 		return 0
 	}
+	q.polling = true // a Close from a completion waits: the head's doorbell comes first
 	n := q.reap(maxPoll)
+	q.polling = false
 	if n > 0 {
 		q.disarm()
 		if q.cqBell.ring(q.head) {

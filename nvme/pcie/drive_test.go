@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,15 @@ func TestBringUpAndShutdown(t *testing.T) {
 	}
 }
 
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
 // tryOpen opens a drive that must refuse, and checks that nothing is left.
 func tryOpen(t *testing.T, cfg sim.Config, edit func(*Config, *sim.Controller)) error {
 	t.Helper()
@@ -61,7 +71,7 @@ func tryOpen(t *testing.T, cfg sim.Config, edit func(*Config, *sim.Controller)) 
 	c := Config{Open: func() (Function, error) { f, err := dev.Open(); return f, err }, Table: space.Table(), Memory: pool, Queues: 2,
 		AdminTimeout: 200 * time.Millisecond}
 	edit(&c, dev)
-	before := pool.Stats()
+	before, files := pool.Stats(), openFiles(t)
 	d, err := Open(c)
 	if err == nil {
 		_ = d.Close()
@@ -69,6 +79,15 @@ func tryOpen(t *testing.T, cfg sim.Config, edit func(*Config, *sim.Controller)) 
 	}
 	if after := pool.Stats(); before.SlabBytes != after.SlabBytes {
 		t.Errorf("slabs of %d bytes are left", after.SlabBytes)
+	}
+	for range 100 { // their watchers end on their own
+		if openFiles(t) <= files {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if n := openFiles(t); n > files {
+		t.Errorf("%d files are left open", n-files)
 	}
 	return err
 }

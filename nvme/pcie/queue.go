@@ -113,6 +113,7 @@ type Queue struct {
 	id      uint16
 	exec    Executor
 	closing func()
+	polling bool // inside Poll
 	gone    bool // deleted from the drive
 	stats   Stats
 	rings   *rings
@@ -316,7 +317,7 @@ func (q *Queue) Close(done func()) {
 }
 
 func (q *Queue) closeIfIdle() {
-	if q.closing == nil || q.Busy() || q.gone {
+	if q.closing == nil || q.polling || q.Busy() || q.gone {
 		return
 	}
 	q.gone = true
