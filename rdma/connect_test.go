@@ -9,7 +9,6 @@ import (
 
 	"rocet/cgo/verbs"
 	"rocet/cgo/verbs/fake"
-	"rocet/memory"
 	"rocet/nvme"
 )
 
@@ -68,7 +67,7 @@ func TestRejects(t *testing.T) {
 
 // TestAccept sees what the target answers: crqsize, READ depths, RNR retries.
 func TestAccept(t *testing.T) {
-	w, f := fakeWorld(t, fake.Config{Devices: []fake.DeviceConfig{{
+	w, _ := fakeWorld(t, fake.Config{Devices: []fake.DeviceConfig{{
 		Name: "fake0", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
 		Tune: func(a *verbs.DeviceAttr) { a.MaxQPInitRdAtom = 7 },
 	}}}, worldConfig{})
@@ -82,7 +81,9 @@ func TestAccept(t *testing.T) {
 	if st := fake.Of(q.qp).Peer().Stats(); st.ReadDepth != 7 || st.Recvs != 48 {
 		t.Errorf("READ depth %d, want 7; %d receives posted, want 48", st.ReadDepth, st.Recvs)
 	}
-	_ = f
+	if a := q.answer; a.RNRRetryCount != 7 || a.InitiatorDepth != 0 || a.ResponderResources != 7 {
+		t.Errorf("the accept says RNR retries %d, READs that the target serves %d and sends %d", a.RNRRetryCount, a.InitiatorDepth, a.ResponderResources)
+	}
 }
 
 // TestConversation moves data over the fake, with receives of its own and shared.
@@ -320,7 +321,6 @@ func TestMemLock(t *testing.T) {
 	if _, err := h.dial(w.addr, queueAsk{}); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	_ = memory.PageSize
 }
 
 // holdPassive is a filter for one rdma_cm event of the target's connections.

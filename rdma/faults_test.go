@@ -432,8 +432,60 @@ func TestOddCapsules(t *testing.T) {
 	w.eventually("too long a capsule ends the connection", q.ended)
 }
 
-// TestTooManyCommands sends more than the queue's depth before it is established:
-// none may be lost or overwrite another.
+// TestTooManyCommands sends more than the queue's depth before it is established. A
+// queue with receives of its own makes the host wait; one that shares them ends.
+func TestTooManyCommands(t *testing.T) {
+	for _, srq := range []SRQPolicy{SRQOff, SRQOn} {
+		t.Run(fmt.Sprint("srq ", srq), func(t *testing.T) {
+			w, f := fakeWorld(t, fake.Config{}, worldConfig{rdma: Config{SRQ: srq}})
+			f.Filter(holdPassive(verbs.EventEstablished, fake.Hold))
+			q, err := w.host("a").dial(w.addr, queueAsk{qid: 1, depth: 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var cmd nvme.Command
+			for range 12 {
+				q.must(q.send(&cmd, nil))
+			}
+			if srq == SRQOn {
+				w.eventually("the connection ends", q.ended)
+				f.Filter(nil)
+				return
+			}
+			w.eventually("8 capsules are parked", func() error {
+				if _, n := w.slots(slotFree); n != 8 {
+					return fmt.Errorf("%d are", n)
+				}
+				return nil
+			})
+			f.Filter(nil)
+			f.ReleaseHeld()
+			for i := range 12 {
+				r, err := q.reply()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.cqe.Status().Code() != nvme.StatusCommandSequenceError {
+					t.Errorf("response %d: %v", i, r.cqe.Status())
+				}
+			}
+		})
+	}
+}
+
+// TestReceivesFirst keeps a queue full: the receive for the next command is always
+// there before the response that lets the host send it.
+func TestReceivesFirst(t *testing.T) {
+	w, _ := fakeWorld(t, fake.Config{}, worldConfig{lends: true})
+	_, q := w.connected("a", queueAsk{depth: 8})
+	if err := load(q, 0, 512, 8, 2000); err != nil {
+		t.Fatal(err)
+	}
+	if n := fake.Of(q.qp).Stats().RNRs; n != 0 {
+		t.Errorf("the host found no receive %d times", n)
+	}
+}
+
 func TestSGLErrors(t *testing.T) {
 	w, _ := fakeWorld(t, fake.Config{}, worldConfig{})
 	_, q := w.connected("a", queueAsk{})

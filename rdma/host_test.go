@@ -82,6 +82,7 @@ type hostQueue struct {
 	noRepost bool     // keep receives back
 	kept     []uint64 // those
 	crqsize  uint16
+	answer   verbs.Event // ESTABLISHED
 }
 
 type memoryView struct {
@@ -244,6 +245,7 @@ func (h *host) dial(addr netip.AddrPort, ask queueAsk) (q *hostQueue, err error)
 		return nil, err
 	}
 	if len(ev.PrivateData) >= 4 {
+		q.answer = *ev
 		q.crqsize = binary.LittleEndian.Uint16(ev.PrivateData[2:])
 	}
 	ev.Ack()

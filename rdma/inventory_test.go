@@ -2,10 +2,14 @@ package rdma
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"syscall"
 	"testing"
+
+	"rocet/cgo/verbs/fake"
 )
 
 // fakeSys writes a sysfs with one Soft-RoCE-like device on a PCI function.
@@ -97,5 +101,36 @@ func TestInventoryHere(t *testing.T) {
 		if d.Name == "" || d.Limits != nil {
 			t.Errorf("%+v", d)
 		}
+	}
+}
+
+// TestInventoryVerbs adds what the libraries know, to a device that sysfs shows and
+// to one that it doesn't.
+func TestInventoryVerbs(t *testing.T) {
+	f := fake.New(fake.Config{Devices: []fake.DeviceConfig{
+		{Name: "mlx5_0", Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1")}, NUMANode: 1},
+		{Name: "shm0", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, NUMANode: -1},
+	}})
+	defer f.Close()
+	ds, err := fakeSys(t).inventory(f)
+	if err != nil || len(ds) != 2 {
+		t.Fatalf("%d devices, %v", len(ds), err)
+	}
+	for i, d := range ds {
+		if d.Limits == nil || d.Limits.SGEs != 30 || !d.Limits.RemoteInvalidate || len(d.Ports) != 1 {
+			t.Errorf("%s: %+v", d.Name, d)
+			continue
+		}
+		p := d.Ports[0]
+		if p.ActiveMTU != 4096 || p.State != "active" || len(p.GIDs) != 1 || p.GIDs[0].Type != "RoCE v2" || p.GIDs[0].Addr != []string{"10.9.0.1", "127.0.0.1"}[i] {
+			t.Errorf("%s: %+v", d.Name, p)
+		}
+		if d.Transport != "RoCE" || d.NUMANode != []int{1, -1}[i] {
+			t.Errorf("%s: transport %q on node %d", d.Name, d.Transport, d.NUMANode)
+		}
+	}
+	f.Fail("rdma_get_devices", syscall.ENODEV, 0, 1)
+	if ds, err := fakeSys(t).inventory(f); err == nil || len(ds) != 1 {
+		t.Errorf("without the libraries: %d devices, %v", len(ds), err)
 	}
 }

@@ -147,7 +147,9 @@ func (l *Listener) run() {
 		case <-l.stop:
 			return
 		case why := <-l.rebind:
-			l.t.log.Warn("listening anew", "address", l.addr.String(), "reason", why)
+			if l.Err() == nil {
+				l.t.log.Warn("listening anew", "address", l.addr.String(), "reason", why)
+			}
 			l.unbind()
 		case <-again:
 		}

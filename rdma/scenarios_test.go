@@ -67,13 +67,13 @@ func reserve(t *testing.T, world maker) {
 			}
 			w.reaches(slotWaitBuffers, 5*20)
 			time.Sleep(5 * time.Millisecond)
-			oldest, waiting := int64(0), 0
+			oldest, waiting := time.Duration(0), 0
 			for _, l := range w.tr.Stats().Lanes {
 				oldest = max(oldest, l.OldestWait)
 				waiting += l.Waiting
 			}
-			if time.Duration(oldest) < 5*time.Millisecond || waiting < 100 {
-				t.Errorf("%d commands wait, the oldest for %v", waiting, time.Duration(oldest))
+			if oldest < 5*time.Millisecond || waiting < 100 {
+				t.Errorf("%d commands wait, the oldest for %v", waiting, oldest)
 			}
 			// A new host gets in, and its admin commands are served.
 			c, err := w.host("late").attach(w.addr, testNQN)

@@ -3,6 +3,7 @@ package rdma
 import (
 	"maps"
 	"reflect"
+	"time"
 
 	"rocet/nvme"
 )
@@ -57,7 +58,7 @@ type LaneState struct {
 	PoolBytes      uint64
 	Posted         int // shared receives that are with the device
 	Waiting        int // commands that wait for memory, READ depth or send work requests
-	OldestWait     int64
+	OldestWait     time.Duration
 	LaneStats
 }
 
@@ -124,7 +125,7 @@ func (l *lane) state(st *LaneState) {
 		for _, w := range []*slotList{&q.bufWait, &q.readWait, &q.sendWait} {
 			st.Waiting += w.n
 			if since := w.since(); since != 0 {
-				st.OldestWait = max(st.OldestWait, now-since)
+				st.OldestWait = max(st.OldestWait, time.Duration(now-since))
 			}
 		}
 	}
