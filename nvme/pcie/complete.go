@@ -11,7 +11,7 @@ import (
 // Poll handles what the drive has completed, up to a bound, and returns how much.
 func (q *Queue) Poll() int {
 	q.owner.Check()
-	if q.state != queueLive {
+	if !q.works() {
 		return 0
 	}
 	q.polling = true // a Close from a completion waits: the head's doorbell comes first

@@ -279,6 +279,37 @@ func TestRemovalAndReturn(t *testing.T) {
 	}
 }
 
+// A drive that is given back in good order finishes what it has first, whole: only what comes after is refused.
+func TestGivenBackInOrder(t *testing.T) {
+	r := newRig(t, sim.Config{MDTS: 1, Vectors: 3}, func(c *Config) { c.Depth = 8 })
+	segs := r.alloc(64 * 8192)
+	var all []*request
+	for i := range 20 {
+		q := r.newRequest(nvme.OpWrite, uint64(i)*256, 16, []memory.Segment{segs[0].Slice(0, 8192)})
+		if i == 3 {
+			q = r.newRequest(nvme.OpWrite, 4096, 64*16, segs) // far more than there are slots for
+		}
+		if !r.q.TrySubmit(&q.Request) {
+			break
+		}
+		all = append(all, q)
+	}
+	r.dev.AskBack()
+	for r.drive.State() == Live { // the drive has not been told of anything yet
+		time.Sleep(time.Millisecond)
+	}
+	r.pump("the drive to be gone", func() bool { return r.drive.State() == Gone })
+	for i, q := range all {
+		if q.ended != 1 || !q.status.IsOK() {
+			t.Errorf("request %d ended %d times with %v", i, q.ended, q.status)
+		}
+	}
+	if len(all) != 4 {
+		t.Errorf("%d requests were taken", len(all))
+	}
+	r.cache.Free(segs)
+}
+
 // With HoldRemoved commands wait for a drive that was pulled.
 func TestRemovedDriveIsWaitedFor(t *testing.T) {
 	r := newRig(t, sim.Config{}, func(c *Config) { c.HoldRemoved = time.Minute })

@@ -66,7 +66,8 @@ type queueState uint8
 const (
 	queueFrozen queueState = iota // takes nothing; the drive is being reset, or has gone and is waited for
 	queueLive
-	queueFailed // ends everything at once: the drive did not come back in time
+	queueDraining // takes nothing new, and finishes what it has: the drive is to be given back
+	queueFailed   // ends everything at once: the drive did not come back in time
 )
 
 // maxPoll bounds the completions that one Poll handles.
@@ -201,6 +202,16 @@ func (q *Queue) attach(l link) {
 	q.resume()
 }
 
+// drain makes the queue take nothing new.
+func (q *Queue) drain() {
+	if q.state == queueLive {
+		q.state = queueDraining
+	}
+}
+
+// works tells whether the drive works on the queue.
+func (q *Queue) works() bool { return q.state == queueLive || q.state == queueDraining }
+
 // freeze stops the queue: the drive is being reset or gone. What it has stays outstanding.
 func (q *Queue) freeze() {
 	q.state = queueFrozen
@@ -234,7 +245,7 @@ func (q *Queue) expire() {
 func (q *Queue) Tick() {
 	q.owner.Check()
 	q.ticks++
-	if q.state != queueLive || len(q.free) == int(q.depth)-1 {
+	if !q.works() || len(q.free) == int(q.depth)-1 {
 		return
 	}
 	for i := range q.slots[:q.depth-1] {
@@ -278,7 +289,7 @@ func (q *Queue) FD() int { return q.fd }
 // Arm asks for an interrupt, and returns false if there are completions already.
 func (q *Queue) Arm() bool {
 	q.owner.Check()
-	if q.state != queueLive {
+	if !q.works() {
 		return true // the drive's recovery is posted
 	}
 	if !q.armed {

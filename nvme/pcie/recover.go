@@ -3,6 +3,7 @@ package pcie
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"rocet/nvme"
@@ -18,10 +19,12 @@ func (d *Drive) recover(reason error) []Event {
 	d.state.Store(uint32(Resetting))
 	d.lastReason = reason.Error()
 	d.holdUntil = started.Add(d.cfg.Hold)
-	d.log.Warn("drive failed, commands wait", "reason", reason)
-	d.onQueues((*Queue).freeze)
-
+	d.log.Warn("drive is not live any more, commands wait", "reason", reason)
 	asked := errors.Is(reason, errAsked)
+	if asked {
+		d.drain()
+	}
+	d.onQueues((*Queue).freeze)
 	if asked {
 		// It is to go in good order: what its cache holds belongs on the media.
 		if err := d.shutdown(maxShutdown); err != nil {
@@ -44,6 +47,25 @@ func (d *Drive) recover(reason error) []Event {
 		d.stopDMA()
 	}
 	return append(events, d.letGo(reason))
+}
+
+// drainLimit is how long a drive that is to be given back may take for the commands that it has.
+const drainLimit = 3 * time.Second
+
+// drain lets the drive finish what it has, and gives it nothing new.
+func (d *Drive) drain() {
+	d.onQueues((*Queue).drain)
+	for deadline := time.Now().Add(drainLimit); time.Now().Before(deadline); {
+		var busy atomic.Bool
+		d.onQueues(func(q *Queue) {
+			if q.Busy() {
+				busy.Store(true)
+			}
+		})
+		if st, there := d.regs.status(); !busy.Load() || !there || st.CFS() || d.pause(time.Millisecond) != nil {
+			return
+		}
+	}
 }
 
 // letGo closes the function, ends what the drive had, and waits for its return from then on.

@@ -78,7 +78,7 @@ func (r *Request) check() nvme.Status {
 
 // resume sends parts of the request that is being split, as far as there is room.
 func (q *Queue) resume() {
-	for q.splitting != nil && len(q.free) > 0 && q.state == queueLive {
+	for q.splitting != nil && len(q.free) > 0 && q.works() {
 		q.sendPart(q.splitting)
 	}
 }

@@ -121,7 +121,7 @@ func (q *Queue) push(i uint16, op nvme.Opcode, nsid uint32, psdt uint8, ptr1, pt
 // Flush tells the drive of what was submitted: once a turn, for all of it.
 func (q *Queue) Flush() {
 	q.owner.Check()
-	if q.tail == q.sqBell.rung || q.state != queueLive {
+	if q.tail == q.sqBell.rung || !q.works() {
 		return
 	}
 	if q.sqBell.ring(q.tail) {
