@@ -35,9 +35,9 @@ type peer struct {
 	slow    bool   // a byte at a time
 	refuse  uint8  // digests that are not done
 	mqes    uint16
-	granted uint16                                           // I/O queues; 0: what is asked for
-	connect func(cmd *nvme.Command) (nvme.Status, uint32)    // answers Connect
-	hook    func(c *peerConn, cmd *nvme.Command) (done bool) // instead of serving a command
+	granted uint16                                                           // I/O queues; 0: what is asked for
+	connect func(cmd *nvme.Command) (nvme.Status, uint32)                    // answers Connect
+	hook    atomic.Pointer[func(c *peerConn, cmd *nvme.Command) (done bool)] // instead of serving a command
 
 	mu    sync.Mutex
 	disk  []byte
@@ -45,6 +45,7 @@ type peer struct {
 	conns map[*peerConn]struct{}
 	log   atomic.Pointer[nvme.DiscoveryLog]
 	wg    sync.WaitGroup
+	once  sync.Once
 
 	keepAlives, aborts atomic.Int32
 	terms              chan *TerminatedError // H2CTermReqs
@@ -60,19 +61,6 @@ func newPeer(t testing.TB, disk int) *peer {
 	}
 	p := &peer{t: t, ln: ln, maxData: 128 << 10, capsule: 8192, mqes: 127, disk: make([]byte, disk), conns: map[*peerConn]struct{}{},
 		terms: make(chan *TerminatedError, 16)}
-	p.wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			pc := &peerConn{p: p, c: c, r: bufio.NewReader(c), tags: map[uint16]*peerWrite{}}
-			p.mu.Lock()
-			p.conns[pc] = struct{}{}
-			p.mu.Unlock()
-			p.wg.Go(pc.serve)
-		}
-	})
 	t.Cleanup(p.close)
 	return p
 }
@@ -92,7 +80,27 @@ func (p *peer) drop() {
 	}
 }
 
+// start serves: the knobs stay as they are from here on.
+func (p *peer) start() {
+	p.wg.Go(func() {
+		for {
+			c, err := p.ln.Accept()
+			if err != nil {
+				return
+			}
+			pc := &peerConn{p: p, c: c, r: bufio.NewReader(c), tags: map[uint16]*peerWrite{}}
+			p.mu.Lock()
+			p.conns[pc] = struct{}{}
+			p.mu.Unlock()
+			p.wg.Go(pc.serve)
+		}
+	})
+}
+
+func (p *peer) setHook(f func(c *peerConn, cmd *nvme.Command) (done bool)) { p.hook.Store(&f) }
+
 func (p *peer) options() Options {
+	p.once.Do(p.start)
 	a := p.ln.Addr().(*net.TCPAddr).AddrPort()
 	return Options{Transport: TCP, Address: a.Addr().String(), Port: a.Port(), NQN: testNQN, Timeout: 10 * time.Second}
 }
@@ -285,7 +293,7 @@ func (c *peerConn) h2c(p *nvme.TCPData, data []byte) error {
 // execute runs a command whose data is there, or has room to go to.
 func (c *peerConn) execute(cmd *nvme.Command, data []byte) error {
 	p := c.p
-	if p.hook != nil && p.hook(c, cmd) {
+	if hook := p.hook.Load(); hook != nil && (*hook)(c, cmd) {
 		return nil
 	}
 	var result uint64

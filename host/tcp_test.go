@@ -336,7 +336,7 @@ func TestKeepAlive(t *testing.T) {
 
 func TestTargetGoes(t *testing.T) {
 	p := newPeer(t, 1<<20)
-	p.hook = func(c *peerConn, cmd *nvme.Command) bool { return c.qid != 0 && cmd.Opcode() == nvme.OpRead }
+	p.setHook(func(c *peerConn, cmd *nvme.Command) bool { return c.qid != 0 && cmd.Opcode() == nvme.OpRead })
 	c := dialPeer(t, p.options())
 	q := openQueue(t, c, 8)
 	m, _ := c.NewMemory(8 * 4096)
@@ -373,7 +373,7 @@ func TestTargetGoes(t *testing.T) {
 
 func TestTimeoutAborts(t *testing.T) {
 	p := newPeer(t, 1<<20)
-	p.hook = func(c *peerConn, cmd *nvme.Command) bool { return c.qid != 0 && cmd.Opcode() == nvme.OpRead }
+	p.setHook(func(c *peerConn, cmd *nvme.Command) bool { return c.qid != 0 && cmd.Opcode() == nvme.OpRead })
 	o := p.options()
 	o.Timeout = 80 * time.Millisecond
 	o.KeepAlive = -1
@@ -399,7 +399,7 @@ func TestTimeoutAborts(t *testing.T) {
 
 func TestDialLimits(t *testing.T) {
 	p := newPeer(t, 1<<20)
-	p.hook = func(*peerConn, *nvme.Command) bool { return true }
+	p.setHook(func(*peerConn, *nvme.Command) bool { return true })
 	o := p.options()
 	o.Connect = 50 * time.Millisecond
 	if _, err := Dial(context.Background(), o); err == nil || !strings.Contains(err.Error(), "does not answer within 50ms") {
@@ -443,24 +443,24 @@ func TestDiscover(t *testing.T) {
 	}
 	// It shrinks while it is read.
 	n := 0
-	p.hook = func(_ *peerConn, cmd *nvme.Command) bool {
+	p.setHook(func(_ *peerConn, cmd *nvme.Command) bool {
 		if cmd.Opcode() == nvme.AdminGetLogPage {
 			if n++; n == 10 {
 				p.log.Store(short)
 			}
 		}
 		return false
-	}
+	})
 	if d, err = c.Discover(context.Background()); err != nil || d.GENCTR != 4 || len(d.Entries) != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	// It never rests.
-	p.hook = func(*peerConn, *nvme.Command) bool {
+	p.setHook(func(*peerConn, *nvme.Command) bool {
 		l := *p.log.Load()
 		l.GENCTR++
 		p.log.Store(&l)
 		return false
-	}
+	})
 	if _, err = c.Discover(context.Background()); err == nil || !strings.Contains(err.Error(), "changed") {
 		t.Errorf("got %v", err)
 	}
@@ -492,14 +492,14 @@ func TestManyAdminCommands(t *testing.T) {
 func TestDesertedAdminCommand(t *testing.T) {
 	p := newPeer(t, 1<<20)
 	held := make(chan func(), 1)
-	p.hook = func(c *peerConn, cmd *nvme.Command) bool {
+	p.setHook(func(c *peerConn, cmd *nvme.Command) bool {
 		if cmd.Opcode() != nvme.AdminGetFeatures || c.qid != 0 {
 			return false
 		}
 		cid := cmd.CID()
 		held <- func() { _ = c.respond(cid, 0, 42) }
 		return true
-	}
+	})
 	c := dialPeer(t, p.options())
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
