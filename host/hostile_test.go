@@ -70,7 +70,7 @@ func newRig(t testing.TB, digests bool) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{opts: Options{Timeout: time.Minute}, maxIO: 1 << 20}
+	c := &Controller{opts: Options{Timeout: time.Minute}, maxIO: 1 << 20, ctx: context.Background()}
 	q := newQueue(c, 1, 4)
 	r := &rig{t: t, q: q, w: newTCP(q, fds[0]), peer: fds[1]}
 	q.wire = r.w
@@ -111,7 +111,7 @@ func (r *rig) answer(b []byte) (ok [4]bool, err error) {
 	done := make([]*IO, 4)
 	total := 0
 	var drop [4096]byte
-	for {
+	for open := true; ; {
 		if len(b) > 0 {
 			n, werr := unix.Write(r.peer, b)
 			if werr == nil {
@@ -119,9 +119,10 @@ func (r *rig) answer(b []byte) (ok [4]bool, err error) {
 			} else if werr != unix.EAGAIN {
 				b = nil
 			}
-			if len(b) == 0 {
-				_ = unix.Shutdown(r.peer, unix.SHUT_WR)
-			}
+		}
+		if len(b) == 0 && open {
+			open = false
+			_ = unix.Shutdown(r.peer, unix.SHUT_WR)
 		}
 		for {
 			if n, err := unix.Read(r.peer, drop[:]); n <= 0 || err != nil {
