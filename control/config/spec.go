@@ -28,6 +28,7 @@ type Reactors struct {
 type Memory struct {
 	Size      Size   `yaml:"size"`      // bytes; 0: 256 MiB
 	HugePages string `yaml:"hugepages"` // auto, require, never; empty: auto
+	Shared    bool   `yaml:"shared"`    // shared mappings, for a stand-in of the RDMA libraries that reaches them from another process
 }
 
 // Log says what is logged to standard error.
