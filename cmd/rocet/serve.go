@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rocet/cgo/verbs"
+	"rocet/control"
+	"rocet/control/config"
+	"rocet/rdma"
+)
+
+const (
+	// drainTimeout is how long an orderly end waits for hosts and drives.
+	drainTimeout = 20 * time.Second
+	// gcPercent lets the heap, which is a few MiB and hardly grows, go without collections for long.
+	gcPercent = 400
+)
+
+func serveCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "serve",
+		Usage: "serve what a configuration file describes; without one, a namespace in memory",
+		Description: "Without a configuration, a namespace in memory is served on every RDMA device with an IP address, and over TCP\n" +
+			"on 127.0.0.1. SIGTERM and SIGINT end it in order: hosts' commands end, drives are shut down; a second one at once.",
+		Flags: []cli.Flag{
+			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "YAML `FILE`"},
+			&cli.StringFlag{Name: "size", Value: "256MiB", Usage: "without --config: the namespace's `SIZE`"},
+		},
+		Action: serve,
+	}
+}
+
+func serve(c *cli.Context) error {
+	if err := noArgs(c); err != nil {
+		return err
+	}
+	cfg, missing, err := configuration(c)
+	if err != nil {
+		return err
+	}
+	log, err := newLog(cfg, c.App.ErrWriter)
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(log)
+	for _, m := range missing {
+		log.Warn(m)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	starting, interrupt := context.WithCancel(c.Context)
+	defer interrupt()
+	var first os.Signal
+	caught := make(chan struct{})
+	go func() {
+		select {
+		case first = <-signals:
+		case <-c.Context.Done():
+		}
+		interrupt()
+		close(caught)
+	}()
+
+	log.Info("starting", "version", version)
+	server, err := control.Start(starting, cfg, control.Options{Version: version, Log: log})
+	if err != nil {
+		return err
+	}
+	if c.Path("config") == "" {
+		printCommands(c.App.Writer, cfg)
+	}
+	log.Info("ready", "subsystems", len(cfg.Subsystems), "listeners", listenerList(cfg), "metrics", server.MetricsAddr())
+	notify(log, "READY=1")
+	stopWatchdog := watchdog(log, server)
+
+	<-caught
+	stopWatchdog()
+	notify(log, "STOPPING=1")
+	log.Info("draining", "signal", fmt.Sprint(first), "timeout", drainTimeout)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(c.Context), drainTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- server.Close(drain) }()
+	select {
+	case err = <-done:
+	case s := <-signals:
+		return cli.Exit(fmt.Sprintf("%v came while draining: ended at once", s), exitForced)
+	}
+	if err != nil {
+		return cli.Exit(fmt.Sprintf("not everything ended in order: %v", err), exitForced)
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// configuration is the file's, or the embedded default, which says what it could not do.
+func configuration(c *cli.Context) (cfg *config.Config, missing []string, err error) {
+	if path := c.Path("config"); path != "" {
+		if c.IsSet("size") {
+			return nil, nil, usage("--size is for serving without --config: say it in %s", path)
+		}
+		cfg, err = config.Load(path)
+		return cfg, nil, err
+	}
+	size, err := config.ParseSize(c.String("size"))
+	if err != nil {
+		return nil, nil, usage("--size: %v", err)
+	}
+	provider, err := verbs.Open()
+	if err != nil {
+		missing = append(missing, err.Error())
+		provider = nil
+	}
+	devices, err := rdma.Inventory(provider)
+	if err != nil {
+		missing = append(missing, "RDMA devices: "+err.Error())
+	}
+	cfg, more := control.Default(devices, uint64(size))
+	missing = append(missing, more...)
+	if len(cfg.Listeners) == 0 {
+		return nil, nil, fmt.Errorf("there is nothing to serve on:\n  %s", strings.Join(missing, "\n  "))
+	}
+	return cfg, missing, nil
+}
+
+func newLog(cfg *config.Config, w io.Writer) (*slog.Logger, error) {
+	o := &slog.HandlerOptions{}
+	if cfg.Log.Level != "" {
+		var level slog.Level
+		if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+			return nil, fmt.Errorf("log.level %q: want debug, info, warn or error", cfg.Log.Level)
+		}
+		o.Level = level
+	}
+	switch cfg.Log.Format {
+	case "", "text":
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return nil, fmt.Errorf("log.format %q: want text or json", cfg.Log.Format)
+}
+
+func listenerList(cfg *config.Config) string {
+	var all []string
+	for _, l := range cfg.Listeners {
+		all = append(all, l.Transport+"://"+hostPort(l))
+	}
+	return strings.Join(all, " ")
+}
+
+func hostPort(l config.Listener) string {
+	return net.JoinHostPort(l.Address, strconv.Itoa(int(port(l))))
+}
+
+func port(l config.Listener) uint16 {
+	if l.Port == 0 {
+		return control.DefaultPort
+	}
+	return l.Port
+}
+
+// printCommands says how to connect.
+func printCommands(w io.Writer, cfg *config.Config) {
+	nqn := cfg.Subsystems[0].NQN
+	fmt.Fprintln(w, "Connect a Linux host with:")
+	for _, l := range cfg.Listeners {
+		fmt.Fprintf(w, "  nvme connect -t %s -a %s -s %d -n %s\n", l.Transport, l.Address, port(l), nqn)
+	}
+}
