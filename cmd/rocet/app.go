@@ -20,6 +20,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		HideVersion: true, // rocet version says more
 		Commands: []*cli.Command{
 			serveCommand(),
+			perfCommand(),
+			discoverCommand(),
+			identifyCommand(),
 			devicesCommand(),
 			configCommand(),
 			versionCommand(),
