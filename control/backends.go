@@ -9,6 +9,7 @@ import (
 	bmemory "rocet/backend/memory"
 	"rocet/backend/null"
 	drive "rocet/backend/nvme"
+	"rocet/backend/stripe"
 	"rocet/control/config"
 	"rocet/memory"
 	"rocet/reactor"
@@ -44,6 +45,9 @@ var backendTypes = map[string]func(*backends, *config.Backend, *config.Namespace
 	"nvme":   openDriveBackend,
 	"file":   openFileBackend,
 }
+
+// A stripe's members are backends too.
+func init() { backendTypes["stripe"] = openStripeBackend }
 
 // open opens a namespace's backend.
 func (b *backends) open(spec *config.Namespace) (target.Backend, error) {
@@ -106,6 +110,18 @@ func openDriveBackend(b *backends, spec *config.Backend, ns *config.Namespace) (
 			be.Close())
 	}
 	return be, nil
+}
+
+func openStripeBackend(b *backends, spec *config.Backend, ns *config.Namespace) (target.Backend, error) {
+	var members []target.Backend
+	for i := range spec.Members {
+		m, err := b.openOne(&spec.Members[i], ns)
+		if err != nil {
+			return nil, fmt.Errorf("member %d: %w", i, err)
+		}
+		members = append(members, m)
+	}
+	return stripe.New(stripe.Config{StripeSize: uint64(spec.StripeSize), Members: members})
 }
 
 // close closes everything in the reverse order of opening: a stripe before its members.
