@@ -90,7 +90,7 @@ func (t *Target) discoveryEntry(l *Listener, addr string, family nvme.AddressFam
 		TRTYPE:  l.info.TrType,
 		ADRFAM:  family,
 		SUBTYPE: kind,
-		TREQ:    l.info.TREQ | nvme.TREQDisableSQFlow | nvme.TREQZeroHostID,
+		TREQ:    l.info.TREQ | nvme.TREQDisableSQFlow,
 		PORTID:  l.id,
 		CNTLID:  nvme.CNTLIDDynamic,
 		ASQSZ:   max(l.info.MaxQueueDepth, nvme.DiscoveryASQSZMin),
