@@ -251,9 +251,10 @@ func (x *control) effectsLog() ([]byte, bool) {
 		nvme.AdminGetFeatures, nvme.AdminAER, nvme.AdminKeepAlive} {
 		l.Admin[op] = nvme.EffectSupported | nvme.EffectScopeController
 	}
-	l.IO[nvme.OpRead] = nvme.EffectSupported | nvme.EffectScopeNamespace
-	l.IO[nvme.OpFlush] = nvme.EffectSupported | nvme.EffectScopeNamespace
-	l.IO[nvme.OpWrite] = nvme.EffectSupported | nvme.EffectBlockContent | nvme.EffectScopeNamespace
+	// No scopes (CSP): Linux warns of I/O commands with any effect but on the blocks' content.
+	l.IO[nvme.OpRead] = nvme.EffectSupported
+	l.IO[nvme.OpFlush] = nvme.EffectSupported
+	l.IO[nvme.OpWrite] = nvme.EffectSupported | nvme.EffectBlockContent
 	x.c.target.mu.Lock()
 	common := x.c.sub.commonOps()
 	x.c.target.mu.Unlock()
@@ -267,7 +268,7 @@ func (x *control) effectsLog() ([]byte, bool) {
 		OpWriteZeroes: {nvme.OpWriteZeroes, nvme.EffectBlockContent},
 	} {
 		if common.Has(op) {
-			l.IO[e.opcode] = nvme.EffectSupported | nvme.EffectScopeNamespace | e.effect
+			l.IO[e.opcode] = nvme.EffectSupported | e.effect
 		}
 	}
 	b := make([]byte, nvme.CommandEffectsSize)

@@ -10,13 +10,14 @@ import (
 // take, which is as long as the I/O queues take to drain.
 const readyTimeout = 60
 
-// capabilities is CAP.
+// capabilities is CAP. There is one command set, NVM: to say that there could be others (CAP.CSS bit 6) makes hosts ask
+// for logs of those.
 func (c *Controller) capabilities() nvme.CAP {
 	return nvme.CAP(0).
 		WithMQES(c.listener.info.MaxQueueDepth - 1).
 		WithCQR(true).
 		WithTO(readyTimeout).
-		WithCSS(nvme.CAPCSSNVM | nvme.CAPCSSIOCSS).
+		WithCSS(nvme.CAPCSSNVM).
 		WithCRMS(nvme.CAPCRMSWithMedia)
 }
 
@@ -88,10 +89,8 @@ func (x *control) setCC(cc nvme.CC) {
 	defer t.mu.Unlock()
 	old := c.cc
 	if cc.EN() {
-		const fixed = 1<<nvme.CCCSSNVM | 1<<nvme.CCCSSAll
-		ok := fixed>>cc.CSS()&1 != 0 && cc.MPS() == 0 && cc.AMS() == 0
-		same := cc.CSS() == old.CSS() && cc.MPS() == old.MPS() && cc.AMS() == old.AMS()
-		if !ok || old.EN() && !same {
+		ok := cc.CSS() == nvme.CCCSSNVM && cc.MPS() == 0 && cc.AMS() == 0
+		if !ok {
 			x.failAt(nvme.StatusInvalidField, propertyVALUE)
 			return
 		}
