@@ -1,0 +1,16 @@
+//go:build lab
+
+package lab
+
+import "testing"
+
+var overRDMA = fabric{transport: "rdma"}
+
+func TestLabRDMACommands(t *testing.T)     { CheckResources(t); testCLI(t, overRDMA) }
+func TestLabRDMAVerify(t *testing.T)       { CheckResources(t); testVerify(t, overRDMA) }
+func TestLabRDMAFilesystem(t *testing.T)   { CheckResources(t); testFilesystem(t, overRDMA) }
+func TestLabRDMACycles(t *testing.T)       { CheckResources(t); testCycles(t, overRDMA) }
+func TestLabRDMASixteenHosts(t *testing.T) { CheckResources(t); testSixteenHosts(t, overRDMA) }
+func TestLabRDMAVanish(t *testing.T)       { CheckResources(t); testVanish(t, overRDMA) }
+func TestLabRDMARestart(t *testing.T)      { CheckResources(t); testRestart(t, overRDMA) }
+func TestLabRDMAIdle(t *testing.T)         { CheckResources(t); testIdle(t, overRDMA) }
