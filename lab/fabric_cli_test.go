@@ -33,7 +33,7 @@ func (f fabric) connect(t *testing.T, args ...string) *Controller {
 
 // testCLI runs the commands of nvme-cli that people use on a connected controller.
 func testCLI(t *testing.T, f fabric) {
-	CheckDmesg(t)
+	CheckDmesg(t, "resetting controller")
 	r := StartRocet(t, f.threeNamespaces("32MiB"))
 	entries := Discover(t, f.transport, Addr0, Port)
 	if got := Subsystems(entries); !slices.Equal(got, []string{NQN}) {
@@ -105,7 +105,7 @@ func testCLI(t *testing.T, f fabric) {
 		{[]string{"write-zeroes", ns1, "-s", "0", "-c", "7"}, ""},
 		{[]string{"dsm", ns1, "-d", "-s", "0", "-b", "8"}, ""},
 		{[]string{"verify", ns1, "-s", "0", "-c", "7"}, ""},
-		{[]string{"read", ns3, "-s", "0", "-c", "0", "-z", "512", "-d", "/dev/null"}, "Success"},
+		{[]string{"read", ns3, "-s", "0", "-c", "0", "-z", "512", "-d", "/dev/null"}, ""},
 	} {
 		out := Nvme(t, cmd.args...)
 		if !regexp.MustCompile(cmd.want).MatchString(out) {

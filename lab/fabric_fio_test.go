@@ -21,8 +21,10 @@ func testVerify(t *testing.T, f fabric) {
 		Fio(t, FioJob{Name: "verify", File: at.file, RW: "randrw", Depth: 32, Jobs: 4, Size: "6M",
 			Args: append([]string{"--bsrange=" + at.sizes, "--offset_increment=32M", "--rwmixwrite=60"}, verify...)})
 	}
+	// Two jobs, so that there always is a tag: Linux 6.12 reads a passed-through command again when it had to wait for one,
+	// after its owner has reused the memory, and fails it with EFAULT.
 	for _, at := range []struct{ file, sizes string }{{c.Generic(3), "512-128k"}, {c.Generic(1), "4k-128k"}} {
-		Fio(t, FioJob{Name: "verify", File: at.file, RW: "randwrite", Depth: 32, Jobs: 4, Size: "3M",
+		Fio(t, FioJob{Name: "verify", File: at.file, RW: "randwrite", Depth: 32, Jobs: 2, Size: "6M",
 			Args: append([]string{"--bsrange=" + at.sizes, "--offset_increment=32M"}, verify...)})
 	}
 	m := r.Metrics()
