@@ -16,8 +16,7 @@ const (
 )
 
 // Default is the configuration that is served without one: a namespace in memory, reachable by any host on every RDMA
-// device that has an IP address, and over TCP from this machine. What it says about devices that can't be used, it says
-// with the remedy.
+// device that has an IP address, and over TCP from this machine. What is missing for RDMA it says with the remedy.
 func Default(devices []rdma.DeviceInfo, size uint64) (cfg *config.Config, missing []string) {
 	cfg = &config.Config{
 		Subsystems: []config.Subsystem{{
@@ -44,9 +43,7 @@ func Default(devices []rdma.DeviceInfo, size uint64) (cfg *config.Config, missin
 			}
 		}
 	}
-	if _, ok := transportTypes["tcp"]; ok {
-		cfg.Listeners = append(cfg.Listeners, config.Listener{Transport: "tcp", Address: "127.0.0.1", Port: DefaultPort})
-	}
+	cfg.Listeners = append(cfg.Listeners, config.Listener{Transport: "tcp", Address: "127.0.0.1", Port: DefaultPort})
 	return cfg, missing
 }
 

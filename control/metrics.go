@@ -261,10 +261,7 @@ var (
 func (k *sink) drive(d *drive.Status) {
 	k.gauge(driveState, 1, d.Address, d.Serial, d.State.String())
 	c := &d.Counters
-	for _, e := range []struct {
-		name string
-		n    uint64
-	}{{"reset", c.Resets}, {"removal", c.Removals}, {"return", c.Returns}, {"abort", c.Aborts}, {"event", c.Events}} {
+	for _, e := range []event{{"reset", c.Resets}, {"removal", c.Removals}, {"return", c.Returns}, {"abort", c.Aborts}, {"event", c.Events}} {
 		k.counter(driveEvents, float64(e.n), d.Address, d.Serial, e.name)
 	}
 	for i := range d.Queues {
@@ -277,6 +274,12 @@ func (k *sink) drive(d *drive.Status) {
 		k.counter(driveBells, float64(q.Doorbells), at...)
 		k.counter(driveFull, float64(q.Full), at...)
 	}
+}
+
+// event is a counter of a transport or a drive.
+type event struct {
+	name string
+	n    uint64
 }
 
 func boolean(b bool) float64 {

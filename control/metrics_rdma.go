@@ -57,10 +57,7 @@ func collectRDMA(k *sink, s rdma.Stats) {
 }
 
 func collectLane(k *sink, s *rdma.LaneStats, device, reactor string) {
-	for _, e := range []struct {
-		name string
-		n    uint64
-	}{
+	for _, e := range []event{
 		{"command", s.Commands}, {"response", s.Responses}, {"in_capsule_write", s.InCapsule},
 		{"read", s.Reads}, {"write", s.Writes}, {"invalidate", s.Invalidates}, {"bad_sgl", s.BadSGLs},
 		{"poll", s.Polls}, {"completion", s.Completions}, {"post", s.Posts}, {"doorbell", s.Doorbells},

@@ -5,6 +5,7 @@ import (
 
 	"rocet/control/config"
 	"rocet/rdma"
+	"rocet/tcp"
 )
 
 // transport is a network that hosts come over, as far as the control plane cares.
@@ -25,6 +26,7 @@ type listener interface {
 // transportTypes open the transports that a configuration can name.
 var transportTypes = map[string]func(*Server, *config.Config, Options) (*transport, error){
 	"rdma": openRDMA,
+	"tcp":  openTCP,
 }
 
 func openRDMA(s *Server, cfg *config.Config, o Options) (*transport, error) {
@@ -32,13 +34,7 @@ func openRDMA(s *Server, cfg *config.Config, o Options) (*transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := rdma.Config{MaxQueueDepth: cfg.RDMA.MaxQueueDepth}
-	if size := cfg.RDMA.InCapsuleData; size != nil {
-		c.InCapsuleData = int(*size)
-		if *size == 0 {
-			c.InCapsuleData = rdma.NoInCapsuleData
-		}
-	}
+	c := rdma.Config{MaxQueueDepth: cfg.RDMA.MaxQueueDepth, InCapsuleData: inCapsule(cfg.RDMA.InCapsuleData, rdma.NoInCapsuleData)}
 	if cfg.RDMA.SRQ != "" {
 		if c.SRQ, err = rdma.ParseSRQPolicy(cfg.RDMA.SRQ); err != nil {
 			return nil, fmt.Errorf("rdma.srq: %w", err)
@@ -60,4 +56,36 @@ func openRDMA(s *Server, cfg *config.Config, o Options) (*transport, error) {
 		close:   t.Close,
 		collect: func(k *sink) { collectRDMA(k, t.Stats()) },
 	}, nil
+}
+
+func openTCP(s *Server, cfg *config.Config, _ Options) (*transport, error) {
+	t, err := tcp.New(tcp.Options{Target: s.target, Pool: s.pool, Log: s.log, Config: tcp.Config{
+		MaxQueueDepth: cfg.TCP.MaxQueueDepth, InCapsuleData: inCapsule(cfg.TCP.InCapsuleData, tcp.NoInCapsuleData),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &transport{
+		name: "tcp",
+		listen: func(addr string, port uint16) (listener, error) {
+			l, err := t.Listen(addr, port)
+			if err != nil {
+				return nil, err
+			}
+			return l, nil
+		},
+		close:   t.Close,
+		collect: func(k *sink) { collectTCP(k, t.Stats()) },
+	}, nil
+}
+
+// inCapsule is a configured size as the transports take it: 0 is their default, and none has a name.
+func inCapsule(size *config.Size, none int) int {
+	switch {
+	case size == nil:
+		return 0
+	case *size == 0:
+		return none
+	}
+	return int(*size)
 }

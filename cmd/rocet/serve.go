@@ -135,9 +135,6 @@ func configuration(c *cli.Context) (cfg *config.Config, missing []string, err er
 	}
 	cfg, more := control.Default(devices, uint64(size))
 	missing = append(missing, more...)
-	if len(cfg.Listeners) == 0 {
-		return nil, nil, fmt.Errorf("there is nothing to serve on:\n  %s", strings.Join(missing, "\n  "))
-	}
 	return cfg, missing, nil
 }
 
@@ -181,8 +178,12 @@ func port(l config.Listener) uint16 {
 // printCommands says how to connect.
 func printCommands(w io.Writer, cfg *config.Config) {
 	nqn := cfg.Subsystems[0].NQN
-	fmt.Fprintln(w, "Connect a Linux host with:")
+	fmt.Fprintln(w, "Connect a Linux host:")
 	for _, l := range cfg.Listeners {
 		fmt.Fprintf(w, "  nvme connect -t %s -a %s -s %d -n %s\n", l.Transport, l.Address, port(l), nqn)
+	}
+	fmt.Fprintln(w, "Or measure from here, without the kernel's host:")
+	for _, l := range cfg.Listeners {
+		fmt.Fprintf(w, "  rocet perf 'nvme-%s://%s/%s?nsid=1'\n", l.Transport, hostPort(l), nqn)
 	}
 }

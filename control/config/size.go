@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// units of sizes. KB, MB and so on are powers of ten, as drives are sold.
+// units of sizes. KB, MB and so on are powers of ten, as drives are sold; a single letter is what it is to fio and dd.
 var units = map[string]uint64{
 	"": 1, "B": 1,
+	"k": 1 << 10, "K": 1 << 10, "m": 1 << 20, "M": 1 << 20, "g": 1 << 30, "G": 1 << 30, "t": 1 << 40, "T": 1 << 40,
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50,
 	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15,
 }
