@@ -44,15 +44,6 @@ func ParseSize(s string) (Size, error) {
 	return Size(f), nil
 }
 
-// UnmarshalYAML implements yaml.BytesUnmarshaler.
-func (s *Size) UnmarshalYAML(b []byte) error {
-	n, err := ParseSize(strings.Trim(strings.TrimSpace(string(b)), `"'`))
-	if err == nil {
-		*s = n
-	}
-	return err
-}
-
 // String is the size in the largest binary unit that it is a whole number of.
 func (s Size) String() string {
 	for _, u := range []string{"PiB", "TiB", "GiB", "MiB", "KiB"} {

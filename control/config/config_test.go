@@ -1,0 +1,157 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestFull(t *testing.T) {
+	c, err := Load("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := c.Subsystems[0].Namespaces
+	if !reflect.DeepEqual(c.Reactors, Reactors{Cores: []int{2, 3}, Mode: "adaptive", IdleSpin: 50 * time.Microsecond}) ||
+		c.Memory != (Memory{Size: 512 << 20, HugePages: "require"}) || *c.TCP.InCapsuleData != 0 || *c.RDMA.InCapsuleData != 4096 ||
+		c.RDMA.SRQ != "on" || c.Listeners[1].Address != "fe80::1%eth0" || c.Listeners[2] != (Listener{"tcp", "*", 4421}) ||
+		len(ns) != 5 || ns[0].BlockSize != 512 || ns[2].Backend.DriveNSID != 2 || !ns[2].Backend.Force || !ns[2].ReadOnly ||
+		ns[3].Backend.StripeSize != 128<<10 || ns[3].Backend.Members[1].Serial != "lab1" || ns[4].Backend.Size != 1<<30 ||
+		!c.Subsystems[1].AllowAnyHost {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestEveryKeyIsInFull holds that the example has every key there is.
+func TestEveryKeyIsInFull(t *testing.T) {
+	text, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct {
+			return
+		}
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			key := f.Tag.Get("yaml")
+			if key == "count" { // excludes cores
+				continue
+			}
+			if !strings.Contains(string(text), key+":") {
+				t.Errorf("full.yaml has no %s", key)
+			}
+			if f.Name != "Members" { // backends again
+				walk(f.Type)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Config]())
+}
+
+// TestMistakes compares what is said of files full of mistakes.
+func TestMistakes(t *testing.T) {
+	for _, name := range []string{"bad", "bad2"} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load("testdata/" + name + ".yaml")
+			var all Errors
+			if !errors.As(err, &all) {
+				t.Fatalf("%v, want Errors", err)
+			}
+			got := strings.ReplaceAll(err.Error(), "testdata/", "") + "\n"
+			golden := "testdata/" + name + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+			for _, e := range all {
+				if e.Line == 0 {
+					t.Errorf("no line: %v", e)
+				}
+			}
+		})
+	}
+}
+
+// TestNotEvenYAML has what never gets to be a Config.
+func TestNotEvenYAML(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                 "x.yaml: the file is empty",
+		"# nothing":                        "x.yaml: the file is empty",
+		"a: [1,":                           "x.yaml:1:4: ",
+		"a: 1\na: 2":                       `x.yaml:2:1: mapping key "a" already defined`,
+		"- 1":                              "want keys and values: reactors, memory",
+		"log: {level: info}\n---\nlog: {}": "x.yaml:3:",
+		"log: &a {level: info}":            "x.yaml:1:1: log: anchors, aliases and tags",
+		"log: *a":                          "anchors, aliases and tags",
+		"a: " + strings.Repeat("[", 1000):  "x.yaml:1:1: lists and maps are nested",
+		strings.Repeat("- ", 1000):         "x.yaml:1:1: lists and maps are nested",
+		strings.Repeat(" ", maxFile+1):     "the text has 4194305 bytes",
+	} {
+		_, err := Parse("x.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := Load("testdata/nothing"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{
+		"0": 0, "4096": 4096, "4k": 4096, "4 KiB": 4096, "1.5GiB": 3 << 29, "2TB": 2e12, "16EiB": 0, "": 0, "-1": 0, "1.0001KiB": 0,
+		"18446744073709551615": 1<<64 - 1, "18446744073709551616": 0, "20000000TiB": 0, "k": 0, "1e3": 0, "4KIB": 0, "1.5": 0,
+	} {
+		got, err := ParseSize(text)
+		if (err == nil) != (want != 0 || text == "0") || got != want {
+			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for size, want := range map[Size]string{0: "0", 512: "512", 4096: "4KiB", 3 << 29: "1536MiB", 1 << 40: "1TiB", 1 << 50: "1PiB"} {
+		if got := size.String(); got != want {
+			t.Errorf("%d is %q, want %q", uint64(size), got, want)
+		}
+	}
+}
+
+// FuzzParse holds that any text is a configuration or a list of mistakes with their places.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"full", "bad", "bad2"} {
+		text, err := os.ReadFile("testdata/" + name + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("a: [1,"))
+	f.Add([]byte("subsystems: [{nqn: &x 1}, {? [1]: 2}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse("x", text)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%v and %v", c, err)
+		}
+		var all Errors
+		if err != nil && (!errors.As(err, &all) || len(all) == 0) {
+			t.Fatalf("%v is no Errors", err)
+		}
+	})
+}
