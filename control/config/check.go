@@ -17,8 +17,10 @@ const (
 	minMemory     = 16 << 20
 	maxReactors   = 256
 	minQueueDepth = 32
-	maxQueueDepth = 4096
-	maxInCapsule  = 1 << 20
+	maxDepthRDMA  = 1024 // twice as many receives are shared at least, and 2048 are
+	maxDepthTCP   = 4096
+	maxInCapsule  = 64 << 10
+	defaultMemory = 256 << 20
 	minBlock      = 512
 	maxBlock      = 64 << 10
 	minStripe     = 4 << 10
@@ -33,10 +35,14 @@ const (
 func check(c *Config, d *decoder) {
 	x := &checker{decoder: d, drives: map[string]string{}, files: map[string]string{}}
 	x.reactors(&c.Reactors)
-	if c.Memory.Size != 0 && c.Memory.Size < minMemory {
-		d.fail("memory.size", "%s is too little: want at least %s, and %s for each reactor", c.Memory.Size, Size(minMemory), Size(minMemory))
-	} else if n := max(c.Reactors.Count, len(c.Reactors.Cores)); c.Memory.Size != 0 && n <= maxReactors && c.Memory.Size < Size(n)*minMemory {
-		d.fail("memory.size", "%s is too little for %d reactors: want at least %s", c.Memory.Size, n, Size(n)*minMemory)
+	size := c.Memory.Size
+	if size == 0 {
+		size = defaultMemory
+	}
+	if size < minMemory {
+		d.fail("memory.size", "%s is too little: want at least %s, and %s for each reactor", size, Size(minMemory), Size(minMemory))
+	} else if n := max(c.Reactors.Count, len(c.Reactors.Cores)); n <= maxReactors && size < Size(n)*minMemory {
+		d.fail("memory.size", "%s is too little for %d reactors: want at least %s", size, n, Size(n)*minMemory)
 	}
 	x.word("memory.hugepages", c.Memory.HugePages, "auto", "require", "never")
 	x.word("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -49,9 +55,9 @@ func check(c *Config, d *decoder) {
 			d.fail("metrics.listen", "%q is no port: want a number, 0 for one that the kernel chooses", port)
 		}
 	}
-	x.transport("rdma", c.RDMA.InCapsuleData, c.RDMA.MaxQueueDepth)
+	x.transport("rdma", c.RDMA.InCapsuleData, c.RDMA.MaxQueueDepth, maxDepthRDMA)
 	x.word("rdma.srq", c.RDMA.SRQ, "auto", "on", "off")
-	x.transport("tcp", c.TCP.InCapsuleData, c.TCP.MaxQueueDepth)
+	x.transport("tcp", c.TCP.InCapsuleData, c.TCP.MaxQueueDepth, maxDepthTCP)
 	x.listeners(c.Listeners)
 	if len(c.Subsystems) == 0 {
 		d.fail("subsystems", "there is none: hosts would find nothing")
@@ -100,12 +106,12 @@ func (x *checker) reactors(r *Reactors) {
 	}
 }
 
-func (x *checker) transport(name string, inCapsule *Size, depth int) {
+func (x *checker) transport(name string, inCapsule *Size, depth, most int) {
 	if inCapsule != nil && (*inCapsule > maxInCapsule || *inCapsule%16 != 0) {
 		x.fail(name+".in_capsule_data", "%s in a capsule: want a multiple of 16 bytes up to %s, or 0 for none", *inCapsule, Size(maxInCapsule))
 	}
-	if depth != 0 && (depth < minQueueDepth || depth > maxQueueDepth) {
-		x.fail(name+".max_queue_depth", "%d entries: want %d to %d", depth, minQueueDepth, maxQueueDepth)
+	if depth != 0 && (depth < minQueueDepth || depth > most) {
+		x.fail(name+".max_queue_depth", "%d entries: want %d to %d", depth, minQueueDepth, most)
 	}
 }
 

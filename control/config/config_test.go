@@ -155,3 +155,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestTransportBounds has what the transports themselves would refuse.
+func TestTransportBounds(t *testing.T) {
+	const rest = "\nlisteners: [{transport: tcp}]\nsubsystems: [{nqn: nqn.2026-01.com.example:a, allow_any_host: true}]"
+	for text, want := range map[string]string{
+		"rdma: {max_queue_depth: 1024}":    "",
+		"rdma: {max_queue_depth: 1025}":    "1025 entries: want 32 to 1024",
+		"tcp: {max_queue_depth: 4096}":     "",
+		"tcp: {max_queue_depth: 4097}":     "4097 entries: want 32 to 4096",
+		"rdma: {in_capsule_data: 64KiB}":   "",
+		"tcp: {in_capsule_data: 65552}":    "65552 in a capsule",
+		"reactors: {count: 16}":            "",
+		"reactors: {count: 17}":            "memory.size: 256MiB is too little for 17 reactors: want at least 272MiB",
+		"reactors: {count: 1}\nmemory: {}": "",
+	} {
+		_, err := Parse("x", []byte(text+rest))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
