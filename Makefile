@@ -64,6 +64,17 @@ bench: deps-build deps-lab ## fio against Rocet and the kernel's own target, in 
 	@$(MAKE) --no-print-directory bin/rocet
 	@scripts/bench $(ARGS)
 
+.PHONY: install
+PREFIX ?= /usr
+install: ## put bin/rocet, the systemd unit, manual and examples below PREFIX (/usr) and DESTDIR
+	@[ -x bin/rocet ] || { echo 'bin/rocet is not built: make build' >&2; exit 1; }
+	install -D -m 755 bin/rocet '$(DESTDIR)$(PREFIX)/bin/rocet'
+	install -D -m 755 scripts/vfio-bind '$(DESTDIR)$(PREFIX)/sbin/rocet-vfio-bind'
+	install -D -m 644 deploy/rocet.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/rocet.service'
+	install -d '$(DESTDIR)/etc/rocet' '$(DESTDIR)$(PREFIX)/share/doc/rocet/examples'
+	install -m 644 README.md ARCHITECTURE.md LICENSE docs/*.md '$(DESTDIR)$(PREFIX)/share/doc/rocet'
+	install -m 644 deploy/*.yaml deploy/*.json deploy/*.conf '$(DESTDIR)$(PREFIX)/share/doc/rocet/examples'
+
 .PHONY: clean
 clean: ## remove what was built (the lab's image stays: rm -r .cache/lab)
 	rm -rf bin bench/out

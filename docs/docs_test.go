@@ -291,7 +291,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	have := metrics(t)
 	name := regexp.MustCompile(`\brocet_[a-z_]+`)
 	documented := map[string]bool{}
-	for _, doc := range append(documents(t), "deploy/alerts.yaml") {
+	for _, doc := range append(documents(t), "deploy/alerts.yaml", "deploy/grafana.json") {
 		for _, m := range name.FindAllString(read(t, doc), -1) {
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 				if base := strings.TrimSuffix(m, suffix); have[base] {
