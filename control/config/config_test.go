@@ -133,7 +133,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that any text is a configuration or a list of mistakes with their places.
+// FuzzParse holds that any text is a configuration, which survives being written, or a list of mistakes with their places.
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"full", "bad", "bad2"} {
 		text, err := os.ReadFile("testdata/" + name + ".yaml")
@@ -152,6 +152,9 @@ func FuzzParse(f *testing.F) {
 		var all Errors
 		if err != nil && (!errors.As(err, &all) || len(all) == 0) {
 			t.Fatalf("%v is no Errors", err)
+		}
+		if c != nil {
+			roundTrip(t, c)
 		}
 	})
 }
