@@ -26,6 +26,7 @@ const (
 	minStripe     = 4 << 10
 	maxStripe     = 1 << 30
 	maxMembers    = 64
+	maxListeners  = 256
 	maxNSID       = 1024
 	maxSerial     = 20
 	maxModel      = 40
@@ -118,6 +119,10 @@ func (x *checker) transport(name string, inCapsule *Size, depth, most int) {
 func (x *checker) listeners(all []Listener) {
 	if len(all) == 0 {
 		x.fail("listeners", "there is none: no host could connect; add {transport: rdma, address: ..., port: 4420}")
+	}
+	if len(all) > maxListeners {
+		x.fail("listeners", "%d listeners: want up to %d; \"*\" listens on every address", len(all), maxListeners)
+		return
 	}
 	type key struct {
 		transport string

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -104,7 +105,7 @@ func TestNotEvenYAML(t *testing.T) {
 		"log: *a":                          "anchors, aliases and tags",
 		"a: " + strings.Repeat("[", 1000):  "x.yaml:1:1: lists and maps are nested",
 		strings.Repeat("- ", 1000):         "x.yaml:1:1: lists and maps are nested",
-		strings.Repeat(" ", maxFile+1):     "the text has 4194305 bytes",
+		strings.Repeat(" ", maxFile+1):     "the text has 1048577 bytes",
 	} {
 		_, err := Parse("x.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -177,5 +178,22 @@ func TestTransportBounds(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestManyListeners holds that the comparison of all with all is bounded.
+func TestManyListeners(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("subsystems: [{nqn: nqn.2026-01.com.example:a, allow_any_host: true}]\nlisteners:\n")
+	for i := range maxListeners {
+		fmt.Fprintf(&b, "- {transport: tcp, address: 10.0.0.1, port: %d}\n", i+1)
+	}
+	if _, err := Parse("x", []byte(b.String())); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteString("- {transport: tcp, address: 10.0.0.1, port: 1000}\n")
+	_, err := Parse("x", []byte(b.String()))
+	if err == nil || !strings.Contains(err.Error(), "257 listeners: want up to 256") {
+		t.Fatal(err)
 	}
 }

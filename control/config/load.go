@@ -15,7 +15,7 @@ import (
 
 // Bounds of what is read, far beyond any real file.
 const (
-	maxFile   = 4 << 20 // bytes
+	maxFile   = 1 << 20 // bytes
 	maxNested = 64
 )
 
