@@ -116,6 +116,11 @@ func (l *Listener) bind() (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer func() { l.err = err }()
+	select {
+	case <-l.stop:
+		return net.ErrClosed // Close was here already: it would not close this socket
+	default:
+	}
 	fd, err := listenSocket(l.addr, &l.t.cfg)
 	if err != nil {
 		return err

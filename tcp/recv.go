@@ -255,6 +255,10 @@ func (c *conn) need(b []byte) int {
 		}
 	}
 	plen := h.PLEN()
+	if plen < uint32(hdr) {
+		c.fatal(nvme.TCPFESInvalidHeaderField, nvme.TCPOffsetPLEN, b, "%v with PLEN %d, its header has %d bytes", typ, plen, hdr)
+		return 0
+	}
 	if typ == nvme.TCPTypeCapsuleCmd && plen == uint32(hdr) {
 		return hdr
 	}
