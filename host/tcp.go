@@ -71,9 +71,10 @@ func connectTCP(ctx context.Context, from netip.Addr, addr netip.AddrPort) (fd i
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
+	sock := fd
 	defer func() {
 		if err != nil {
-			_ = unix.Close(fd)
+			_ = unix.Close(sock)
 		}
 	}()
 	for _, opt := range []struct{ level, name, value int }{

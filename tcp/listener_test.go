@@ -124,7 +124,7 @@ func TestFamilies(t *testing.T) {
 		_ = c.Close()
 	}
 	w := newWorld(t, worldOptions{})
-	for _, c := range []struct{ listen, dial string }{{"::1", "::1"}, {"", "127.0.0.1"}, {"", "::1"}, {"0.0.0.0", "127.0.0.1"}} {
+	for i, c := range []struct{ listen, dial string }{{"::1", "::1"}, {"", "127.0.0.1"}, {"", "::1"}, {"0.0.0.0", "127.0.0.1"}} {
 		l, err := w.transport.Listen(c.listen, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestFamilies(t *testing.T) {
 		o := w.options()
 		o.Address, o.Port = c.dial, l.Addr().Port()
 		ctl := dial(t, o)
-		if err := newMover(t, ctl, openQueue(t, ctl, 4), 32<<10, 0, 1<<20).run(20); err != nil {
+		if err := newMover(t, ctl, openQueue(t, ctl, 4), 32<<10, uint64(i)*2048, 1<<20).run(20); err != nil {
 			t.Errorf("listening at %q, a host at %s: %v", c.listen, c.dial, err)
 		}
 		if n := w.transport.Stats().Connections[c.dial]; n < 2 {

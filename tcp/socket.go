@@ -40,9 +40,10 @@ func listenSocket(ap netip.AddrPort, c *Config) (fd int, err error) {
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
+	sock := fd
 	defer func() {
 		if err != nil {
-			_ = unix.Close(fd)
+			_ = unix.Close(sock)
 		}
 	}()
 	opts := []sockopt{{"SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}}
