@@ -19,7 +19,6 @@ type input struct {
 	off     uint32
 	left    uint32
 	r2t     uint8
-	last    bool
 	crc     uint32
 	digest  [nvme.TCPDigestSize]byte
 	digests uint8 // bytes of digest that came
