@@ -3,7 +3,11 @@
 package lab
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,12 +113,64 @@ func TestLabVFIOSpeed(t *testing.T) {
 		Run(t, vfioBind, "kernel", d.Address)
 		d.Block()
 	}
+	// The kernel's other way: passed-through commands on queues that are polled.
+	polled := make(map[int][]float64)
+	setPollQueues(t, 2)
+	for range rounds {
+		for _, depth := range depths {
+			res := Fio(t, FioJob{File: d.generic(), RW: "randread", BS: "4k", Depth: depth, Runtime: each, Args: []string{"--hipri=1"}})
+			polled[depth] = append(polled[depth], res.Read.IOPS)
+		}
+	}
 	for _, depth := range depths {
-		k, o := median(kernel[depth]), median(own[depth])
-		t.Logf("4 KiB random read, queue depth %d: kernel's driver with io_uring %.0f IOPS, Rocet's %.0f, ratio %.2f (medians of %d)", depth, k, o, o/k, rounds)
+		k, p, o := median(kernel[depth]), median(polled[depth]), median(own[depth])
+		t.Logf("4 KiB random read, queue depth %d, IOPS (medians of %d): kernel's driver with io_uring %.0f, with io_uring_cmd and polling %.0f, "+
+			"Rocet's driver %.0f: ratios %.2f and %.2f", depth, rounds, k, p, o, o/k, o/p)
 		if o < k {
 			t.Errorf("queue depth %d: %.0f IOPS, the kernel has %.0f", depth, o, k)
 		}
+		writeSpeed(t, fmt.Sprintf("local drive: 4k randread qd%d, peer io_uring", depth), o, k)
+		writeSpeed(t, fmt.Sprintf("local drive: 4k randread qd%d, peer io_uring_cmd polled", depth), o, p)
+	}
+}
+
+// setPollQueues loads the kernel's driver anew, with so many polled queues a drive, until the test ends.
+func setPollQueues(t *testing.T, n int) {
+	t.Helper()
+	load := func(n int) {
+		Run(t, "modprobe", "-r", "nvme")
+		Run(t, "modprobe", "nvme", fmt.Sprintf("poll_queues=%d", n))
+		for _, d := range Drives(t) {
+			d.Block()
+		}
+	}
+	load(n)
+	t.Cleanup(func() { load(0) })
+}
+
+// generic returns the character device of the drive's first namespace.
+func (d *Drive) generic() string { return strings.Replace(d.Block(), "/dev/nvme", "/dev/ng", 1) }
+
+// writeSpeed appends a point to the file that BENCH_OUT names, in the form of the benchmark's results.
+func writeSpeed(t *testing.T, point string, rocet, peer float64) {
+	t.Helper()
+	path := os.Getenv("BENCH_OUT")
+	if path == "" {
+		return
+	}
+	var all []any
+	if data, err := os.ReadFile(path); err == nil {
+		if err := json.Unmarshal(data, &all); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	all = append(all, map[string]any{"point": point, "rocet": rocet, "peer": peer, "ratio": rocet / peer})
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err == nil {
+		err = os.WriteFile(path, append(data, '\n'), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Lab compares Rocet with the kernel's own target: fio on a null namespace of each, over the same device, in turns. It
-// runs inside the lab's guest (make bench), prints a table and writes it as JSON.
+// Lab compares Rocet with the kernel's own target: fio on a null namespace of each, and on a drive behind each, over the
+// same device, in turns. It runs inside the lab's guest (make bench), prints a table and writes it as JSON.
 //
 // The guest is an emulated machine: its absolute figures mean nothing, and single runs differ by a third. What counts is
 // the ratio of the two within one guest, as the median of several rounds.
@@ -44,6 +44,7 @@ func main() {
 	transport := flag.String("transport", "rdma", "rdma or tcp")
 	rounds := flag.Int("rounds", 3, "how often each side of each point is measured")
 	runtime := flag.Duration("runtime", 4*time.Second, "how long each measurement takes")
+	drives := flag.Bool("drives", true, "measure on a drive too")
 	flag.Parse()
 	if *rounds < 1 || *runtime < time.Second {
 		fmt.Fprintln(os.Stderr, "bench: -rounds is at least 1, -runtime at least 1s")
@@ -52,6 +53,9 @@ func main() {
 	b := newBench()
 	os.Exit(b.main(func() {
 		results := measure(b, *transport, *rounds, *runtime)
+		if *drives {
+			results = append(results, measureDrive(b, *transport, *rounds, *runtime)...)
+		}
 		printTable(os.Stdout, *transport, *rounds, results)
 		if err := write(*out, results); err != nil {
 			b.Fatalf("%v", err)
@@ -76,13 +80,13 @@ subsystems:
 
 func measure(b *bench, transport string, rounds int, runtime time.Duration) []result {
 	rocet := lab.StartRocet(b, config(transport))
-	lab.StartNvmet(b, lab.NvmetConfig{NQN: peerNQN, Transport: transport, Addr: lab.Addr0, Port: peerPort,
+	peer := lab.StartNvmet(b, lab.NvmetConfig{NQN: peerNQN, Transport: transport, Addr: lab.Addr0, Port: peerPort,
 		Backing: []string{lab.NewNullBlk(b, "bench", device, 4096)}})
-	connect := func(nqn, port string) string {
-		c := lab.Connect(b, lab.ConnectOptions{Transport: transport, Addr: lab.Addr0, Port: port, NQN: nqn})
-		return c.Namespace(1)
+	connect := func(nqn, port string) *lab.Controller {
+		return lab.Connect(b, lab.ConnectOptions{Transport: transport, Addr: lab.Addr0, Port: port, NQN: nqn})
 	}
-	rocetDev, peerDev := connect(rocetNQN, rocetPort), connect(peerNQN, peerPort)
+	rocetHost, peerHost := connect(rocetNQN, rocetPort), connect(peerNQN, peerPort)
+	rocetDev, peerDev := rocetHost.Namespace(1), peerHost.Namespace(1)
 
 	results := make([]result, len(points))
 	for i, p := range points {
@@ -105,6 +109,10 @@ func measure(b *bench, transport string, rounds int, runtime time.Duration) []re
 		}
 		r.finish()
 	}
+	rocetHost.Disconnect()
+	peerHost.Disconnect()
+	rocet.Stop()
+	peer.Stop()
 	return results
 }
 

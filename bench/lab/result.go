@@ -93,7 +93,7 @@ func ratio(a, b float64) float64 {
 func round(x float64) float64 { return float64(int64(x*1000+0.5)) / 1000 }
 
 func printTable(w io.Writer, transport string, rounds int, results []result) {
-	fmt.Fprintf(w, "\nRocet and the kernel's nvmet-%s, null namespaces, medians of %d rounds; latencies in µs\n\n", transport, rounds)
+	fmt.Fprintf(w, "\nRocet and the kernel's nvmet-%s, null namespaces and a drive, medians of %d rounds; latencies in µs\n\n", transport, rounds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "point\t\tIOPS\tp50\tp99\tp99.9\tratio\t(rounds)\tCPU µs an I/O\t")
 	for _, r := range results {
