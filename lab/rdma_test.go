@@ -14,3 +14,6 @@ func TestLabRDMASixteenHosts(t *testing.T) { CheckResources(t); testSixteenHosts
 func TestLabRDMAVanish(t *testing.T)       { CheckResources(t); testVanish(t, overRDMA) }
 func TestLabRDMARestart(t *testing.T)      { CheckResources(t); testRestart(t, overRDMA) }
 func TestLabRDMAIdle(t *testing.T)         { CheckResources(t); testIdle(t, overRDMA) }
+func TestLabRDMACounts(t *testing.T)       { CheckResources(t); testCounts(t, overRDMA) }
+func TestLabRDMAContents(t *testing.T)     { CheckResources(t); testContents(t, overRDMA) }
+func TestLabRDMAStop(t *testing.T)         { CheckResources(t); testStop(t, overRDMA) }
