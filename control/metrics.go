@@ -3,6 +3,7 @@ package control
 import (
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,11 +21,19 @@ type collector struct{ s *Server }
 type sink struct{ out chan<- prometheus.Metric }
 
 func (k *sink) counter(d *prometheus.Desc, v float64, labels ...string) {
-	k.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	k.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, printable(labels)...)
 }
 
 func (k *sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	k.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	k.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, printable(labels)...)
+}
+
+// printable keeps what a drive or a device calls itself from being a label that the registry panics at.
+func printable(labels []string) []string {
+	for i, l := range labels {
+		labels[i] = strings.ToValidUTF8(l, "?")
+	}
+	return labels
 }
 
 // descs are all metrics of Rocet's own, in the order of their definition.

@@ -25,6 +25,10 @@ const (
 	DefaultMetrics = "127.0.0.1:9810"
 	// DefaultPort is NVMe over Fabrics' port.
 	DefaultPort = 4420
+	// defaultDepth is that of the transports' queues, in entries.
+	defaultDepth = 128
+	// undoTimeout bounds what a start that fails waits for.
+	undoTimeout = 20 * time.Second
 )
 
 // Options are what a Server needs besides its configuration.
@@ -66,7 +70,10 @@ func Start(ctx context.Context, cfg *config.Config, o Options) (*Server, error) 
 		o.OpenVerbs = verbs.Open
 	}
 	if err := s.start(ctx, cfg, o); err != nil {
-		if undo := s.Close(context.WithoutCancel(ctx)); undo != nil {
+		// A signal that interrupted the start does not interrupt its undoing.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		if undo := s.Close(ctx); undo != nil {
 			s.log.Error("not everything could be closed after the start failed", "error", undo)
 		}
 		return nil, err
@@ -150,9 +157,8 @@ func (s *Server) openReactors(cfg *config.Config) error {
 }
 
 func (s *Server) openTarget(cfg *config.Config) error {
-	depth := max(cfg.RDMA.MaxQueueDepth, cfg.TCP.MaxQueueDepth)
 	t, err := target.New(target.Options{
-		Reactors: s.group.Reactors(), Pool: s.pool, Log: s.log, Firmware: firmware(s.version), MaxQueueDepth: uint16(depth),
+		Reactors: s.group.Reactors(), Pool: s.pool, Log: s.log, Firmware: firmware(s.version), MaxQueueDepth: queueDepth(cfg),
 	})
 	if err != nil {
 		return err
@@ -160,6 +166,22 @@ func (s *Server) openTarget(cfg *config.Config) error {
 	s.target = t
 	s.onClose("the target", t.Close)
 	return nil
+}
+
+// queueDepth is enough for every transport; each then has its own limit. One that names none has defaultDepth.
+func queueDepth(cfg *config.Config) uint16 {
+	depth := 0
+	for _, l := range cfg.Listeners {
+		d := cfg.RDMA.MaxQueueDepth
+		if l.Transport == "tcp" {
+			d = cfg.TCP.MaxQueueDepth
+		}
+		if d == 0 {
+			d = defaultDepth
+		}
+		depth = max(depth, d)
+	}
+	return uint16(depth)
 }
 
 // firmware is what fits FR of Identify Controller of a version such as v1.2.3-4-gabcdef.

@@ -12,10 +12,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"rocet/cgo/verbs"
 	"rocet/cgo/verbs/fake"
@@ -192,6 +195,76 @@ func TestServe(t *testing.T) {
 	stop(t, s)
 	if leaks := fabric.Leaks(); len(leaks) > 0 {
 		t.Errorf("RDMA objects were left: %v", leaks)
+	}
+}
+
+// TestScrapeWhileStopping holds that a scrape ends, and breaks nothing, whatever has been closed meanwhile.
+func TestScrapeWhileStopping(t *testing.T) {
+	fabric := fake.New(fake.Config{})
+	defer fabric.Close()
+	s := start(t, both(t, freePort(t)), fabric)
+	var scrapes sync.WaitGroup
+	begun, ended := make(chan struct{}, 2), make(chan struct{})
+	for range 2 {
+		scrapes.Go(func() {
+			for n := 0; ; n++ {
+				families, err := s.metrics.registry.Gather()
+				if err != nil || len(families) == 0 {
+					t.Errorf("%d families, %v", len(families), err)
+				}
+				if n == 0 {
+					begun <- struct{}{}
+				}
+				select {
+				case <-ended:
+					return
+				default:
+				}
+			}
+		})
+	}
+	<-begun
+	<-begun
+	stop(t, s)
+	close(ended)
+	scrapes.Wait()
+	if families, err := s.metrics.registry.Gather(); err != nil || len(families) == 0 { // after everything was closed
+		t.Errorf("%d families, %v", len(families), err)
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	out := make(chan prometheus.Metric, 1)
+	k := &sink{out}
+	k.gauge(driveState, 1, "0000:01:00.0", "S\xff\xfe1", "ready")
+	var m dto.Metric
+	if err := (<-out).Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range m.Label {
+		if l.GetName() == "serial" && l.GetValue() != "S?1" {
+			t.Errorf("serial %q", l.GetValue())
+		}
+	}
+}
+
+func TestQueueDepth(t *testing.T) {
+	rdma, tcp := config.Listener{Transport: "rdma"}, config.Listener{Transport: "tcp"}
+	for i, c := range []struct {
+		rdma, tcp int
+		listeners []config.Listener
+		want      uint16
+	}{
+		{32, 0, []config.Listener{rdma, tcp}, 128}, // TCP keeps its default
+		{32, 0, []config.Listener{rdma}, 32},
+		{0, 256, []config.Listener{rdma, tcp}, 256},
+		{512, 64, []config.Listener{tcp}, 64},
+		{0, 0, nil, 0}, // the target's own
+	} {
+		cfg := &config.Config{RDMA: config.RDMA{MaxQueueDepth: c.rdma}, TCP: config.TCP{MaxQueueDepth: c.tcp}, Listeners: c.listeners}
+		if got := queueDepth(cfg); got != c.want {
+			t.Errorf("%d: %d, want %d", i, got, c.want)
+		}
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +15,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"rocet/control/config"
 )
 
 func call(args ...string) (status int, stdout, stderr string) {
@@ -88,6 +94,16 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
 // TestServe runs the command from its start to a SIGTERM, under a service manager.
 func TestServe(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
@@ -99,12 +115,7 @@ func TestServe(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", socket)
 	t.Setenv("WATCHDOG_USEC", "20000")
 	t.Setenv("GOGC", "100") // and leave the test's own collector alone
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	number := port.Addr().(*net.TCPAddr).Port
-	port.Close()
+	number := freePort(t)
 	path := write(t, fmt.Sprintf(`
 memory: {size: 16MiB, hugepages: never}
 metrics: {listen: off}
@@ -148,5 +159,51 @@ subsystems: [{nqn: "nqn.2026-01.com.example:a", allow_any_host: true, namespaces
 	}
 	if !strings.Contains(log.String(), "msg=stopped") {
 		t.Errorf("the log does not say stopped:\n%s", log.String())
+	}
+}
+
+// TestSignalWhileStarting holds that a start that is told to stop stops in order, or at once if it is told twice.
+func TestSignalWhileStarting(t *testing.T) {
+	cfg, err := config.Parse("test.yaml", fmt.Appendf(nil, `
+memory: {size: 32MiB, hugepages: never}
+metrics: {listen: off}
+listeners: [{transport: tcp, address: 127.0.0.1, port: %d}]
+subsystems: [{nqn: "nqn.2026-01.com.example:a", allow_any_host: true}]
+`, freePort(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log buffer
+	text := slog.New(slog.NewTextHandler(&log, nil))
+	signals := make(chan os.Signal, 2)
+	signals <- syscall.SIGTERM
+	if server, err := start(context.Background(), signals, cfg, text); server != nil || err != nil {
+		t.Errorf("told once: %v, %v", server, err)
+	}
+	if got := log.String(); !strings.Contains(got, `msg="stopping before it was ready" signal=terminated`) || !strings.Contains(got, "msg=stopped") {
+		t.Errorf("the log: %s", got)
+	}
+	signals <- syscall.SIGTERM
+	signals <- syscall.SIGINT
+	_, err = start(context.Background(), signals, cfg, text)
+	if coder := cli.ExitCoder(nil); !errors.As(err, &coder) || coder.ExitCode() != exitForced {
+		t.Errorf("told twice: %v", err)
+	}
+}
+
+func TestWatchdogOfAnother(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
+	t.Setenv("WATCHDOG_USEC", "2000")
+	t.Setenv("WATCHDOG_PID", "1")
+	defer watchdog(slog.Default(), nil)() // it would crash if it asked the target
+	_ = manager.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := manager.Read(make([]byte, 64)); err == nil {
+		t.Errorf("%d bytes for another process's watchdog", n)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -30,12 +31,16 @@ func notify(log *slog.Logger, state string) {
 // A reactor that hangs keeps the message away, and the service manager starts rocet again.
 func watchdog(log *slog.Logger, server *control.Server) (stop func()) {
 	usec, err := strconv.ParseUint(os.Getenv("WATCHDOG_USEC"), 10, 63)
-	if err != nil || usec == 0 {
+	if err != nil || usec < 2 {
+		return func() {}
+	}
+	// It may be meant for another process, whose environment came down to this one.
+	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return func() {}
 	}
 	done := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(time.Duration(usec) * time.Microsecond / 2)
+		tick := time.NewTicker(time.Duration(min(usec, math.MaxInt64/1000)) * time.Microsecond / 2)
 		defer tick.Stop()
 		for {
 			select {

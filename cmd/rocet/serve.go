@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -66,22 +67,9 @@ func serve(c *cli.Context) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	starting, interrupt := context.WithCancel(c.Context)
-	defer interrupt()
-	var first os.Signal
-	caught := make(chan struct{})
-	go func() {
-		select {
-		case first = <-signals:
-		case <-c.Context.Done():
-		}
-		interrupt()
-		close(caught)
-	}()
-
 	log.Info("starting", "version", version)
-	server, err := control.Start(starting, cfg, control.Options{Version: version, Log: log})
-	if err != nil {
+	server, err := start(c.Context, signals, cfg, log)
+	if err != nil || server == nil {
 		return err
 	}
 	if c.Path("config") == "" {
@@ -91,24 +79,74 @@ func serve(c *cli.Context) error {
 	notify(log, "READY=1")
 	stopWatchdog := watchdog(log, server)
 
-	<-caught
+	var why os.Signal
+	select {
+	case why = <-signals:
+	case <-c.Context.Done():
+	}
 	stopWatchdog()
 	notify(log, "STOPPING=1")
-	log.Info("draining", "signal", fmt.Sprint(first), "timeout", drainTimeout)
-	drain, cancel := context.WithTimeout(context.WithoutCancel(c.Context), drainTimeout)
+	log.Info("draining", "signal", fmt.Sprint(why), "timeout", drainTimeout)
+	return drain(server, signals, log)
+}
+
+// drain ends a target in order, unless a signal comes.
+func drain(server *control.Server, signals <-chan os.Signal, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- server.Close(drain) }()
+	go func() { done <- server.Close(ctx) }()
 	select {
-	case err = <-done:
+	case err := <-done:
+		if err != nil {
+			return cli.Exit(fmt.Sprintf("not everything ended in order: %v", err), exitForced)
+		}
 	case s := <-signals:
-		return cli.Exit(fmt.Sprintf("%v came while draining: ended at once", s), exitForced)
-	}
-	if err != nil {
-		return cli.Exit(fmt.Sprintf("not everything ended in order: %v", err), exitForced)
+		return forced(s, "draining")
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// start starts the target. A signal undoes what there is of it, and then there is no server and no error; a second one
+// does not wait for that.
+func start(ctx context.Context, signals <-chan os.Signal, cfg *config.Config, log *slog.Logger) (*control.Server, error) {
+	ctx, interrupt := context.WithCancel(ctx)
+	defer interrupt()
+	type result struct {
+		server *control.Server
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		server, err := control.Start(ctx, cfg, control.Options{Version: version, Log: log})
+		done <- result{server, err}
+	}()
+	select {
+	case r := <-done:
+		return r.server, r.err
+	case s := <-signals:
+		log.Info("stopping before it was ready", "signal", s.String())
+		notify(log, "STOPPING=1")
+		interrupt()
+	}
+	select {
+	case r := <-done:
+		if r.server != nil { // it was ready at that moment
+			return nil, drain(r.server, signals, log)
+		}
+		if !errors.Is(r.err, context.Canceled) {
+			return nil, r.err
+		}
+		log.Info("stopped")
+		return nil, nil
+	case s := <-signals:
+		return nil, forced(s, "stopping")
+	}
+}
+
+func forced(s os.Signal, doing string) error {
+	return cli.Exit(fmt.Sprintf("%v came while %s: ended at once", s, doing), exitForced)
 }
 
 // configuration is the file's, or the embedded default, which says what it could not do.
