@@ -31,7 +31,7 @@ func collectTCP(k *sink, s tcp.TransportStats) {
 		k.counter(tcpBytes, float64(sh.BytesIn), reactor, "in")
 		k.counter(tcpBytes, float64(sh.BytesOut), reactor, "out")
 		for _, e := range []event{
-			{"accepted", sh.Accepted}, {"displaced", sh.Displaced}, {"unread", sh.Unread},
+			{"accepted", sh.Accepted}, {"displaced", sh.Displaced}, {"unread", sh.Unread}, {"withheld", sh.Withheld},
 			{"command", sh.Commands}, {"response", sh.Responses}, {"pdu_in", sh.PDUsIn}, {"in_capsule_write", sh.InCapsule},
 			{"r2t", sh.R2Ts}, {"h2c_data", sh.H2CData}, {"bad_sgl", sh.BadSGLs},
 			{"epoll_wait", sh.EpollWaits}, {"read", sh.Reads}, {"empty_read", sh.EmptyReads}, {"send", sh.Sends},

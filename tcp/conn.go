@@ -29,6 +29,7 @@ var (
 	errDisplaced  = errors.New("too many connections wait for a Connect command")
 	errNoICReq    = errors.New("no ICReq came in time")
 	errNoReader   = errors.New("the host takes nothing of what is there for it")
+	errNoData     = errors.New("the host sends nothing of the data that it was asked for")
 	errClosed     = errors.New("the transport is closed")
 )
 
@@ -71,11 +72,13 @@ type conn struct {
 	fresh *slot
 	skip  uint32 // bytes of out.head that were sent
 	moved bool   // something was sent since the timer was set
+	came  bool   // data that was asked for came since then
 
 	bufWait  slotList
 	held     uint64 // bytes of pool memory
 	nextTurn *conn
 	asked    uint64 // bytes that R2Ts asked for and that did not come
+	awaited  int    // writes whose R2Ts were sent and whose data is not all here
 
 	executing int
 	inUse     int
@@ -114,18 +117,29 @@ func (c *conn) onTimer() {
 		c.shut(errNoICReq)
 	case connReady:
 		switch {
-		case !c.blocked:
-		case c.moved:
-			c.moved = false
-			c.shard.r.Schedule(&c.timer, c.shard.t.cfg.SendTimeout)
-		default:
+		case c.blocked && !c.moved:
 			c.shard.stats.Unread++
 			c.shut(errNoReader)
+		case c.awaited != 0 && !c.came:
+			c.shard.stats.Withheld++
+			c.shut(errNoData)
+		case c.blocked || c.awaited != 0:
+			c.moved, c.came = false, false
+			c.shard.r.Schedule(&c.timer, c.shard.t.cfg.SendTimeout)
 		}
 	case connDraining:
 		c.linger = false // the host had its time
 	case connLingering:
 		c.close()
+	}
+}
+
+// watch bounds how long the host leaves undone what is its turn to do. progress is
+// where it shows that it does it. If the timer runs already, the next time counts.
+func (c *conn) watch(progress *bool) {
+	*progress = c.timer.Scheduled()
+	if !*progress {
+		c.shard.r.Schedule(&c.timer, c.shard.t.cfg.SendTimeout)
 	}
 }
 

@@ -40,7 +40,8 @@
 //
 // A host that is silent, slow or malicious costs itself only: before Connect a
 // connection has a few hundred bytes and room for one command, the oldest of too
-// many are cut, and one that takes none of what it asked for is cut as well.
+// many are cut, and so is one that takes none of what it asked for, or sends none of
+// what it was asked for: writes that wait for their data hold memory that others need.
 //
 // Responses are sent with plain sendmsg: the kernel's copy is done when it returns,
 // and buffers are free at once. MSG_ZEROCOPY would make each command wait for a

@@ -61,7 +61,7 @@ type Config struct {
 	MaxConnections int           // 65536
 	MaxHalfOpen    int           // connections without a successful Connect; more of them cut the oldest: 8192
 	ConnectTimeout time.Duration // from accept to ICReq: 10 s. The target bounds the time from there to Connect.
-	SendTimeout    time.Duration // a host takes nothing of what is there for it: 30 s
+	SendTimeout    time.Duration // a host takes nothing of what is there for it, or sends nothing of what it was asked for: 30 s
 	PeerTimeout    time.Duration // a silent host does not even answer the kernel: 30 s
 	LingerTimeout  time.Duration // how long a connection stays after a C2HTermReq: 1 s
 	RetryInterval  time.Duration // between attempts to bind an address: 1 s

@@ -146,6 +146,7 @@ func (c *conn) placed(n uint32) {
 	in.slot.got += n
 	in.slot.gotOf[in.r2t] += n
 	c.asked -= uint64(n)
+	c.came = true
 	if in.left == 0 && !c.ddgst {
 		c.dataEnd()
 	}
@@ -406,6 +407,7 @@ func (c *conn) dataEnd() {
 	if s.got != s.req.Length {
 		return
 	}
+	c.awaited--
 	if s.damaged {
 		c.tq.Fail(&s.req, nvme.StatusTransientTransport)
 		return

@@ -116,10 +116,7 @@ func (c *conn) send() {
 // block waits for room in the socket.
 func (c *conn) block() {
 	c.blocked = true
-	if !c.timer.Scheduled() {
-		c.moved = false
-		c.shard.r.Schedule(&c.timer, c.shard.t.cfg.SendTimeout)
-	}
+	c.watch(&c.moved)
 	c.shard.stats.Blocked++
 }
 
@@ -147,6 +144,9 @@ func (c *conn) sent(n uint32) {
 			c.finish(s)
 		} else {
 			s.to(slotReceiving)
+			if c.awaited++; c.awaited == 1 {
+				c.watch(&c.came)
+			}
 		}
 	}
 }

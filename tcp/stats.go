@@ -11,6 +11,7 @@ type Stats struct {
 	Accepted  uint64
 	Displaced uint64 // cut because too many waited for a Connect command
 	Unread    uint64 // cut because the host read nothing
+	Withheld  uint64 // cut because the host did not send the data that it was asked for
 
 	Commands  uint64 // capsules taken
 	Responses uint64
