@@ -39,7 +39,6 @@ type worker struct {
 	buf          []byte // verification: what must be there
 
 	read, write *hdrhistogram.Histogram
-	readBytes   uint64
 	errs        map[nvme.Status]uint64
 	verified    uint64
 	mismatch    *Mismatch
