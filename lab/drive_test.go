@@ -100,6 +100,7 @@ func TestLabDriveServed(t *testing.T) {
 	if err := os.Truncate(backing, 64<<20); err != nil {
 		t.Fatal(err)
 	}
+	Run(t, "modprobe", "loop")
 	loop := strings.TrimSpace(Run(t, "losetup", "-f", "--show", backing))
 	t.Cleanup(func() { Run(t, "losetup", "-d", loop) })
 

@@ -17,8 +17,8 @@ var drivePoints = []point{
 const vfioBind = "scripts/vfio-bind"
 
 // driveConfig is Rocet with one namespace on the drive.
-func driveConfig(transport, serial string) string {
-	return fmt.Sprintf(`reactors: {count: 1, mode: adaptive}
+func driveConfig(transport, reactors, serial string) string {
+	return fmt.Sprintf(`reactors: {%s}
 memory: {size: 64MiB}
 metrics: {listen: %q}
 listeners: [{transport: %s, address: %s, port: %s}]
@@ -27,13 +27,13 @@ subsystems:
     allow_any_host: true
     namespaces:
       - {nsid: 1, backend: {type: nvme, serial: %s, force: true}}
-`, lab.MetricsAddr, transport, lab.Addr0, rocetPort, rocetNQN, serial)
+`, reactors, lab.MetricsAddr, transport, lab.Addr0, rocetPort, rocetNQN, serial)
 }
 
 // rocetSide is a whole turn of Rocet with the drive: use has it as a block device.
-func rocetSide(b *bench, d *lab.Drive, transport string, use func(string, int)) {
+func rocetSide(b *bench, d *lab.Drive, transport, reactors string, use func(string, int)) {
 	lab.Run(b, vfioBind, "bind", "--force", d.Address)
-	r := lab.StartRocet(b, driveConfig(transport, d.Serial))
+	r := lab.StartRocet(b, driveConfig(transport, reactors, d.Serial))
 	c := lab.Connect(b, lab.ConnectOptions{Transport: transport, Addr: lab.Addr0, Port: rocetPort, NQN: rocetNQN})
 	use(c.Namespace(1), r.Pid())
 	c.Disconnect()
@@ -52,7 +52,7 @@ func peerSide(b *bench, d *lab.Drive, transport string, use func(string, int)) {
 }
 
 // measureDrive measures all points in a turn, since the drive changes hands slowly.
-func measureDrive(b *bench, transport string, rounds int, runtime time.Duration) []result {
+func measureDrive(b *bench, transport, reactors string, rounds int, runtime time.Duration) []result {
 	d := lab.Drives(b)[0]
 	results := make([]result, len(drivePoints))
 	for i, p := range drivePoints {
@@ -64,7 +64,7 @@ func measureDrive(b *bench, transport string, rounds int, runtime time.Duration)
 		used := make([]cpu, len(drivePoints))
 		turns := []func(){
 			func() {
-				rocetSide(b, d, transport, func(dev string, pid int) {
+				rocetSide(b, d, transport, reactors, func(dev string, pid int) {
 					for i, p := range drivePoints {
 						before := cpuTime(b, pid)
 						rocetRuns[i] = runFio(b, p, dev, runtime)

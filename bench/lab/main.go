@@ -44,6 +44,7 @@ func main() {
 	transport := flag.String("transport", "rdma", "rdma or tcp")
 	rounds := flag.Int("rounds", 3, "how often each side of each point is measured")
 	runtime := flag.Duration("runtime", 4*time.Second, "how long each measurement takes")
+	reactors := flag.String("reactors", "count: 1, mode: adaptive", "Rocet's reactors, as in its configuration")
 	drives := flag.Bool("drives", true, "measure on a drive too")
 	flag.Parse()
 	if *rounds < 1 || *runtime < time.Second {
@@ -52,9 +53,9 @@ func main() {
 	}
 	b := newBench()
 	os.Exit(b.main(func() {
-		results := measure(b, *transport, *rounds, *runtime)
+		results := measure(b, *transport, *reactors, *rounds, *runtime)
 		if *drives {
-			results = append(results, measureDrive(b, *transport, *rounds, *runtime)...)
+			results = append(results, measureDrive(b, *transport, *reactors, *rounds, *runtime)...)
 		}
 		printTable(os.Stdout, *transport, *rounds, results)
 		if err := write(*out, results); err != nil {
@@ -65,8 +66,8 @@ func main() {
 }
 
 // config is Rocet with one null namespace.
-func config(transport string) string {
-	return fmt.Sprintf(`reactors: {count: 1, mode: adaptive}
+func config(transport, reactors string) string {
+	return fmt.Sprintf(`reactors: {%s}
 memory: {size: 64MiB}
 metrics: {listen: %q}
 listeners: [{transport: %s, address: %s, port: %s}]
@@ -75,11 +76,11 @@ subsystems:
     allow_any_host: true
     namespaces:
       - {nsid: 1, backend: {type: "null", size: %dMiB}, block_size: 4096}
-`, lab.MetricsAddr, transport, lab.Addr0, rocetPort, rocetNQN, device)
+`, reactors, lab.MetricsAddr, transport, lab.Addr0, rocetPort, rocetNQN, device)
 }
 
-func measure(b *bench, transport string, rounds int, runtime time.Duration) []result {
-	rocet := lab.StartRocet(b, config(transport))
+func measure(b *bench, transport, reactors string, rounds int, runtime time.Duration) []result {
+	rocet := lab.StartRocet(b, config(transport, reactors))
 	peer := lab.StartNvmet(b, lab.NvmetConfig{NQN: peerNQN, Transport: transport, Addr: lab.Addr0, Port: peerPort,
 		Backing: []string{lab.NewNullBlk(b, "bench", device, 4096)}})
 	connect := func(nqn, port string) *lab.Controller {
