@@ -128,8 +128,14 @@ subsystems:
 `, MetricsAddr, f.transport, Addr0, NQN)
 	r := StartRocet(t, config)
 	lostNQN, lostID := host(1)
+	// Soft-RoCE's queue pair for management (GSI) stays in the error state when its link goes: nobody connects over the
+	// device any more, and a reconnect of the host would never end. So there it does not try.
+	patience := "--ctrl-loss-tmo=120"
+	if f.transport == "rdma" {
+		patience = "--ctrl-loss-tmo=0"
+	}
 	lost := Connect(t, ConnectOptions{Transport: f.transport, Addr: "10.9.9.1", NQN: NQN + "-other", HostNQN: lostNQN, HostID: lostID, Queues: 1,
-		Args: append([]string{"--keep-alive-tmo=2", "--reconnect-delay=1", "--ctrl-loss-tmo=120"}, f.args...)})
+		Args: append([]string{"--keep-alive-tmo=2", "--reconnect-delay=1", patience}, f.args...)})
 	stays := f.connect(t)
 	lostDev, staysDev := lost.Namespace(1), stays.Namespace(1)
 
@@ -178,9 +184,6 @@ subsystems:
 		return
 	}
 	SetLink(t, "d9", true)
-	// Soft-RoCE's queue pair for management (GSI) stays in the error state after this, so nobody connects over the device
-	// any more and the reconnect that is under way never ends. The host gets away when the device goes.
-	Run(t, "rdma", "link", "delete", "rxe9")
 	WaitFor(t, 60*time.Second, "the host that vanished to give up", func() error {
 		if lost.Exists() {
 			return fmt.Errorf("it is %s", lost.State())
