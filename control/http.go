@@ -36,7 +36,7 @@ func (s *Server) openMetrics(cfg *config.Config) error {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("metrics.listen %s: %w; choose another address, or \"off\"", addr, err)
+		return fmt.Errorf("metrics.listen %s: %w; have another address in the configuration, or off", addr, err)
 	}
 	e := &endpoint{listener: l, registry: prometheus.NewRegistry()}
 	e.registry.MustRegister(

@@ -35,7 +35,8 @@ func serveCommand() *cli.Command {
 		Name:  "serve",
 		Usage: "serve what a configuration file describes; without one, a namespace in memory",
 		Description: "Without a configuration, a namespace in memory is served on every RDMA device with an IP address, and over TCP\n" +
-			"on 127.0.0.1. SIGTERM and SIGINT end it in order: hosts' commands end, drives are shut down; a second one at once.",
+			"on 127.0.0.1. SIGTERM and SIGINT end it in order: hosts' commands end, drives are shut down; a second one at once.\n" +
+			"Data lies outside the Go heap, which stays at a few MiB: GOGC is 400 unless it is set; GOMEMLIMIT has no use.",
 		Flags: []cli.Flag{
 			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "YAML `FILE`"},
 			&cli.StringFlag{Name: "size", Value: "256MiB", Usage: "without --config: the namespace's `SIZE`"},
