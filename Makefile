@@ -60,8 +60,9 @@ else
 endif
 
 .PHONY: bench
-bench: deps-build deps-lab ## fio against Rocet and the kernel's own target, in one guest; ARGS='-transport tcp -rounds 5'
+bench: deps-build deps-lab ## Rocet's target and host on this machine; then fio against Rocet and the kernel's target in one guest
 	@$(MAKE) --no-print-directory bin/rocet
+	@scripts/bench-native $(NATIVE_ARGS)
 	@scripts/bench $(ARGS)
 
 .PHONY: install

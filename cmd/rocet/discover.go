@@ -78,7 +78,7 @@ func printDiscovery(c *cli.Context, d *host.Discovery, asJSON bool) error {
 	for i, r := range records {
 		fmt.Fprintf(w, "=====Discovery Log Entry %d======\n", i)
 		for _, x := range r {
-			fmt.Fprintf(w, "%-9s%s\n", x.name+":", printable(fmt.Sprint(x.value)))
+			fmt.Fprintf(w, "%-8s %s\n", x.name+":", printable(fmt.Sprint(x.value)))
 		}
 	}
 	return nil
