@@ -24,11 +24,11 @@ import (
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// needUring skips where the kernel has no io_uring.
+// needUring skips where the kernel has no io_uring, or the build no cgo.
 func needUring(t testing.TB) {
 	t.Helper()
 	r, err := uring.Open(uring.Options{Entries: 8, Completions: 8})
-	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) {
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EPERM) {
 		t.Skip(err)
 	}
 	if err != nil {

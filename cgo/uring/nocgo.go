@@ -5,8 +5,17 @@ package uring
 import "errors"
 
 // errNoCgo is the answer of everything here.
-var errNoCgo = errors.New("uring: this rocet was built without cgo and has no io_uring, which files and block devices need; " +
-	"on Linux install gcc and liburing-dev and build with CGO_ENABLED=1")
+var errNoCgo error = noCgo{}
+
+// noCgo is an errors.ErrUnsupported, as is the ENOSYS of a kernel that has no io_uring.
+type noCgo struct{}
+
+func (noCgo) Error() string {
+	return "uring: this rocet was built without cgo and has no io_uring, which files and block devices need; " +
+		"on Linux install gcc and liburing-dev and build with CGO_ENABLED=1"
+}
+
+func (noCgo) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // Ring is an io_uring, of which there are none in this build.
 type Ring struct{}
