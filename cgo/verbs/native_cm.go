@@ -130,13 +130,19 @@ type id struct {
 	p       *native
 	ch      *channel
 	c       *C.struct_rdma_cm_id
-	context any
+	context atomic.Pointer[any] // set by one goroutine, read by the one that takes events
 	qp      *qp
 	unacked atomic.Int32 // events taken and not acknowledged
 }
 
-func (x *id) Context() any       { return x.context }
-func (x *id) SetContext(ctx any) { x.context = ctx }
+func (x *id) Context() any {
+	if p := x.context.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (x *id) SetContext(ctx any) { x.context.Store(&ctx) }
 func (x *id) PortNum() int       { return int(x.c.port_num) }
 
 func (x *id) Device() Device {
