@@ -12,7 +12,7 @@ import (
 )
 
 // harmless are warnings that the kernel gives in the lab whatever the target does.
-var harmless = regexp.MustCompile(`speed is unknown, defaulting to 1000`)
+var harmless = regexp.MustCompile(`speed is unknown, defaulting to 1000|hrtimer: interrupt took`)
 
 // broken are lines that are bugs at whatever level they are logged.
 var broken = regexp.MustCompile(`WARNING:|BUG:|Oops|general protection|Call Trace|blocked for more than|soft lockup|rcu: INFO|I/O error`)
