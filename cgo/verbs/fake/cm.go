@@ -233,6 +233,9 @@ func (x *ID) Bind(a netip.AddrPort) error {
 			return &verbs.Error{Call: "rdma_bind_addr", Object: a.String(), Errno: syscall.EADDRNOTAVAIL}
 		}
 	}
+	if a.Port() == 0 {
+		a = netip.AddrPortFrom(a.Addr(), x.f.ephemeral())
+	}
 	for _, o := range x.f.ids {
 		if o == x || o.passive || o.local.Port() != a.Port() || o.state < idBound || o.state > idListening {
 			continue
@@ -244,6 +247,14 @@ func (x *ID) Bind(a netip.AddrPort) error {
 	}
 	x.dev, x.local, x.state = d, a, idBound
 	return nil
+}
+
+// ephemeral is the next port for who asks for none.
+func (f *Fabric) ephemeral() uint16 {
+	if f.port++; f.port < 32768 {
+		f.port = 32768
+	}
+	return f.port
 }
 
 // Listen implements verbs.ID.
@@ -276,12 +287,8 @@ func (x *ID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
 		x.f.event(x, &verbs.Event{Type: verbs.EventAddrError, Status: -int(syscall.ENODEV)})
 		return nil
 	}
-	x.f.port++
-	if x.f.port < 32768 {
-		x.f.port = 32768
-	}
 	x.dev, x.state = d, idResolved
-	x.local, x.remote = netip.AddrPortFrom(from, x.f.port), dst
+	x.local, x.remote = netip.AddrPortFrom(from, x.f.ephemeral()), dst
 	x.f.event(x, &verbs.Event{Type: verbs.EventAddrResolved})
 	return nil
 }
