@@ -127,8 +127,11 @@ func (b *Backend) join() *target.Info {
 	if shifted {
 		info.Atomic = target.AtomicUnits{}
 	}
+	for _, n := range []*uint32{&info.WriteGranularity, &info.WriteAlignment, &info.DeallocGranularity, &info.DeallocAlignment} {
+		*n = b.layout.preferred(*n)
+	}
 	// A write is atomic within a unit, never across.
-	if a := &info.Atomic; a.Normal != 0 || a.PowerFail != 0 {
+	if a := &info.Atomic; a.Normal|a.PowerFail|a.Compare != 0 {
 		a.Boundary, a.BoundaryPowerFail = boundary(a.Boundary, uint32(unit)), boundary(a.BoundaryPowerFail, uint32(unit))
 		a.Normal, a.PowerFail, a.Compare = min(a.Normal, uint32(unit)), min(a.PowerFail, uint32(unit)), min(a.Compare, uint32(unit))
 	}

@@ -45,6 +45,18 @@ func (l layout) on(member int, lba, blocks uint64) (piece, bool) {
 // blocks is how many the stripe has over members of the given size.
 func (l layout) blocks(member uint64) uint64 { return member / l.unit * l.unit * l.width }
 
+// preferred is what the stripe has for a size that its members work in: parts of it must come out whole on each of them.
+// 0 is none, which is also what is too much to say.
+func (l layout) preferred(blocks uint32) uint32 {
+	if uint64(blocks) <= l.unit {
+		return blocks
+	}
+	if n := uint64(blocks) * l.width; n <= 0x10000 {
+		return uint32(n)
+	}
+	return 0
+}
+
 // cursor walks over an operation's data.
 type cursor struct {
 	segs []memory.Segment

@@ -322,6 +322,17 @@ func TestJoinedInfo(t *testing.T) {
 	if want := (target.AtomicUnits{Normal: 16, PowerFail: 8, Boundary: 8, BoundaryPowerFail: 16}); got.Atomic != want {
 		t.Errorf("atomic units %+v, want %+v", got.Atomic, want)
 	}
+	a.info.WriteGranularity, b.info.WriteAlignment = 4, 16
+	a.info.DeallocGranularity, b.info.DeallocAlignment = 64, 60000
+	got = stripeOf(t, 64<<10, a, b).Info()
+	// What a member has in one unit the stripe has too; what takes several, it has across all members.
+	if got.WriteGranularity != 4 || got.WriteAlignment != 16 || got.DeallocGranularity != 128 || got.DeallocAlignment != 0 {
+		t.Errorf("preferred sizes %d, %d, %d, %d", got.WriteGranularity, got.WriteAlignment, got.DeallocGranularity, got.DeallocAlignment)
+	}
+	a.info.Atomic, b.info.Atomic = target.AtomicUnits{Compare: 64}, target.AtomicUnits{Compare: 64}
+	if got, want := stripeOf(t, 64<<10, a, b).Info().Atomic, (target.AtomicUnits{Compare: 16, Boundary: 16, BoundaryPowerFail: 16}); got != want {
+		t.Errorf("atomic units %+v, want %+v", got, want)
+	}
 	a.info.Atomic.BoundaryOffset = 3
 	if got := stripeOf(t, 64<<10, a, b).Info().Atomic; got != (target.AtomicUnits{}) {
 		t.Errorf("atomic units across shifted boundaries: %+v", got)
