@@ -221,7 +221,7 @@ func (t *targetProcess) snapshot() (s snapshot, err error) {
 }
 
 // systemCalls are the TCP transport's events that are one system call each.
-var systemCalls = map[string]bool{"read_call": true, "write_call": true}
+var systemCalls = map[string]bool{"read": true, "send": true, "epoll_wait": true}
 
 // cpuSeconds is the processor time of a process: proc(5), stat, in ticks of 10 ms.
 func cpuSeconds(pid int) (float64, error) {
