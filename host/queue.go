@@ -58,6 +58,8 @@ type Queue struct {
 	maxLen  uint32   // of a command's data
 	capsule uint32   // how much data a command of an I/O queue carries at most
 
+	pollFDs [2]unix.PollFd // of Wait
+
 	err     error // why the queue is closed
 	count   Stats
 	tick    time.Duration // time between looks at the age of commands
@@ -204,9 +206,8 @@ func (q *Queue) Wait(d time.Duration) error {
 		return nil
 	}
 	q.count.Sleeps++
-	var fds [2]unix.PollFd
-	n := q.wire.fds(&fds)
-	if err := sleep(fds[:n], d); err != nil {
+	n := q.wire.fds(&q.pollFDs)
+	if err := sleep(q.pollFDs[:n], d); err != nil {
 		q.fail(err)
 		return nil
 	}

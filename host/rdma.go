@@ -342,8 +342,10 @@ func (r *rdmaWire) poll() error {
 		if err := r.cq.Ack(); err != nil {
 			return err
 		}
-		if err := r.events(); err != nil {
-			return err
+		if r.q.admin || r.q.pollFDs[1].Revents != 0 { // the admin queue is waited for elsewhere
+			if err := r.events(); err != nil {
+				return err
+			}
 		}
 	}
 	n := r.cq.Poll(r.wcs, 0)

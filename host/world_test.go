@@ -16,6 +16,7 @@ import (
 	"rocet/rdma"
 	"rocet/reactor"
 	"rocet/target"
+	nvmetcp "rocet/tcp"
 )
 
 const (
@@ -105,6 +106,25 @@ func (w *world) listenRDMA(p verbs.Provider, addr string) Options {
 		w.t.Fatal(err)
 	}
 	return Options{Transport: RDMA, Address: addr, Port: 4420, NQN: worldNQN, Provider: p, IOQueues: 4}
+}
+
+// listenTCP serves over loopback, and returns how to connect.
+func (w *world) listenTCP(addr string) Options {
+	w.t.Helper()
+	tr, err := nvmetcp.New(nvmetcp.Options{Target: w.target, Pool: w.pool, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.ends = append(w.ends, func() {
+		if err := tr.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	l, err := tr.Listen(addr, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return Options{Transport: TCP, Address: addr, Port: l.Addr().Port(), NQN: worldNQN, IOQueues: 4}
 }
 
 // fakeFabric is a fabric that must be empty at the end.

@@ -9,6 +9,8 @@ package verbs
 #cgo nocallback rocet_post
 #cgo noescape rocet_poll
 #cgo nocallback rocet_poll
+#cgo noescape rocet_drain_cq_events
+#cgo nocallback rocet_drain_cq_events
 #include "shim.h"
 */
 import "C"
