@@ -23,6 +23,7 @@ const (
 	worldNQN   = "nqn.2026-01.io.rocet:world"
 	worldBytes = 16 << 20
 	worldBlock = 512
+	worldPort  = 4430 // not the one of package rdma's tests, which may run beside these on one fabric
 )
 
 // world is Rocet's own target in this process: a memory namespace (1) and a null namespace (2).
@@ -102,10 +103,10 @@ func (w *world) listenRDMA(p verbs.Provider, addr string) Options {
 			w.t.Error(err)
 		}
 	})
-	if _, err := tr.Listen(addr, 4420); err != nil {
+	if _, err := tr.Listen(addr, worldPort); err != nil {
 		w.t.Fatal(err)
 	}
-	return Options{Transport: RDMA, Address: addr, Port: 4420, NQN: worldNQN, Provider: p, IOQueues: 4}
+	return Options{Transport: RDMA, Address: addr, Port: worldPort, NQN: worldNQN, Provider: p, IOQueues: 4}
 }
 
 // listenTCP serves over loopback, and returns how to connect.

@@ -121,7 +121,6 @@ type run struct {
 
 	workers []*worker
 	stop    atomic.Bool
-	left    atomic.Int64 // commands, of Count
 	start   time.Time
 	measure time.Duration // since start: where the ramp ends
 	end     time.Duration // since start; MaxInt64: when Count is done
@@ -242,11 +241,7 @@ func (r *run) unused(ctx context.Context) error {
 
 // run lets the workers loose, and adds up what they did.
 func (r *run) run(ctx context.Context) (*Result, error) {
-	r.left.Store(math.MaxInt64)
 	r.end = math.MaxInt64
-	if r.cfg.Count > 0 {
-		r.left.Store(int64(min(r.cfg.Count, math.MaxInt64)))
-	}
 	r.measure = r.cfg.Ramp
 	if r.cfg.Time > 0 {
 		r.end = r.cfg.Ramp + r.cfg.Time

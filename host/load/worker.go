@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,7 @@ type worker struct {
 
 	first, count uint64 // its extents
 	next         uint64 // of a sequential load
+	left         uint64 // commands to do
 	gens         []uint32
 	busy         []bool
 	buf          []byte // verification: what must be there
@@ -58,6 +60,13 @@ func newWorker(ctx context.Context, r *run, index int) (w *worker, err error) {
 		read: hdrhistogram.New(1, highest, digits), write: hdrhistogram.New(1, highest, digits)}
 	share := r.extents / uint64(r.cfg.Queues)
 	w.first, w.count = uint64(index)*share, share
+	w.left = math.MaxUint64
+	if n := r.cfg.Count; n > 0 { // each has its part, so that a sequential load covers its range evenly
+		queues := uint64(r.cfg.Queues)
+		if w.left = n / queues; uint64(index) < n%queues {
+			w.left++
+		}
+	}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -173,10 +182,11 @@ func (w *worker) run() {
 func (w *worker) fill(now time.Duration) bool {
 	more := true
 	for len(w.free) > 0 {
-		if w.r.cfg.Count > 0 && w.r.left.Add(-1) < 0 {
+		if w.left == 0 {
 			more = false
 			break
 		}
+		w.left--
 		io := w.free[len(w.free)-1]
 		w.free = w.free[:len(w.free)-1]
 		w.prepare(io)
