@@ -23,8 +23,9 @@ func interleave(cmd *cli.Command, action func(c *cli.Context, args []string) err
 		var args []string
 		for rest := c.Args().Slice(); ; {
 			err := set.Parse(rest)
-			if errors.Is(err, flag.ErrHelp) {
-				return cli.ShowCommandHelp(c, cmd.Name)
+			if errors.Is(err, flag.ErrHelp) || isSet(set, "help") || isSet(set, "h") { // cli adds its own
+				cli.HelpPrinter(c.App.Writer, cli.CommandHelpTemplate, cmd)
+				return nil
 			}
 			if err != nil {
 				return usage("%v: see rocet help %s", err, cmd.Name)
@@ -36,6 +37,11 @@ func interleave(cmd *cli.Command, action func(c *cli.Context, args []string) err
 		}
 	}
 	return cmd
+}
+
+func isSet(set *flag.FlagSet, name string) bool {
+	f := set.Lookup(name)
+	return f != nil && f.Value.String() == "true"
 }
 
 // oneURL is the one argument that a command takes.
