@@ -92,6 +92,10 @@ func (x *checker) reactors(r *Reactors) {
 	if r.Count > 0 && len(r.Cores) > 0 && r.Count != len(r.Cores) {
 		x.fail("reactors.count", "%d reactors on %d cores: leave count out, or name as many cores", r.Count, len(r.Cores))
 	}
+	if n := len(r.Cores); n > maxReactors {
+		x.fail("reactors.cores", "%d cores: want up to %d", n, maxReactors)
+		return
+	}
 	seen := map[int]bool{}
 	for i, core := range r.Cores {
 		path := fmt.Sprintf("reactors.cores[%d]", i)
@@ -129,7 +133,8 @@ func (x *checker) listeners(all []Listener) {
 		addr      netip.Addr
 		port      uint16
 	}
-	seen := map[key]string{}
+	var seen []key
+	var where []string
 	for i, l := range all {
 		path := fmt.Sprintf("listeners[%d]", i)
 		if l.Transport == "" {
@@ -146,13 +151,13 @@ func (x *checker) listeners(all []Listener) {
 			port = 4420
 		}
 		at := key{l.Transport, addr, port}
-		for other, where := range seen {
+		for j, other := range seen {
 			if other.transport == at.transport && other.port == at.port && overlap(other.addr, at.addr) {
-				x.fail(path, "%s port %d is taken by %s%s", name(addr), port, where, everything(other.addr))
+				x.fail(path, "%s port %d is taken by %s%s", name(addr), port, where[j], everything(other.addr))
 				break
 			}
 		}
-		seen[at] = path
+		seen, where = append(seen, at), append(where, path)
 	}
 }
 
@@ -219,6 +224,10 @@ func (x *checker) subsystem(s *Subsystem, path string, nqns map[string]string) {
 			x.fail(at, "%s is there already", h)
 		}
 		seen[h] = true
+	}
+	if n := len(s.Namespaces); n > maxNSID {
+		x.fail(path+".namespaces", "%d namespaces: want up to %d in a subsystem", n, maxNSID)
+		return
 	}
 	nsids := map[uint32]string{}
 	if x.uuids == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -29,12 +30,9 @@ func (x *checker) backend(b *Backend, path string, n *Namespace, member bool) {
 		}
 		return
 	}
-	for name, set := range map[string]bool{
-		"size": b.Size != 0, "pci": b.PCI != "", "serial": b.Serial != "", "drive_nsid": b.DriveNSID != 0, "force": b.Force,
-		"path": b.Path != "", "buffered": b.Buffered, "stripe_size": b.StripeSize != 0, "members": len(b.Members) > 0,
-	} {
-		if set && !slices.Contains(fields, name) {
-			x.fail(path+"."+name, "a %s backend has no %s: it takes %s", b.Type, name, strings.Join(fields, ", "))
+	for _, name := range keys(reflect.TypeFor[Backend]()) {
+		if name != "type" && x.places[path+"."+name] != nil && !slices.Contains(fields, name) {
+			x.fail(path+"."+name, "a backend of type %s has no %s: it takes %s", b.Type, name, strings.Join(fields, ", "))
 		}
 	}
 	switch b.Type {

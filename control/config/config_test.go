@@ -98,14 +98,14 @@ func TestNotEvenYAML(t *testing.T) {
 		"":                                 "x.yaml: the file is empty",
 		"# nothing":                        "x.yaml: the file is empty",
 		"a: [1,":                           "x.yaml:1:4: ",
-		"a: 1\na: 2":                       `x.yaml:2:1: mapping key "a" already defined`,
+		"a: 1\na: 2":                       "x.yaml:2:1: a: the key is in line 1 already: remove one of the two",
 		"- 1":                              "want keys and values: reactors, memory",
 		"log: {level: info}\n---\nlog: {}": "x.yaml:3:",
 		"log: &a {level: info}":            "x.yaml:1:1: log: anchors, aliases and tags",
 		"log: *a":                          "anchors, aliases and tags",
 		"a: " + strings.Repeat("[", 1000):  "x.yaml:1:1: lists and maps are nested",
 		strings.Repeat("- ", 1000):         "x.yaml:1:1: lists and maps are nested",
-		strings.Repeat(" ", maxFile+1):     "the text has 1048577 bytes",
+		strings.Repeat(" ", maxFile+1):     "the file is larger than 1048576 bytes",
 	} {
 		_, err := Parse("x.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -195,5 +195,84 @@ func TestManyListeners(t *testing.T) {
 	_, err := Parse("x", []byte(b.String()))
 	if err == nil || !strings.Contains(err.Error(), "257 listeners: want up to 256") {
 		t.Fatal(err)
+	}
+}
+
+// TestHostileFiles holds that reading ends soon, and that what is said of a file is not longer than a person reads.
+func TestHostileFiles(t *testing.T) {
+	line := func(n int, f func(i int) string) string {
+		var b strings.Builder
+		for i := 0; b.Len() < n; i++ {
+			b.WriteString(f(i))
+		}
+		return b.String()
+	}
+	const most = 256 << 10
+	for name, c := range map[string]struct{ text, want string }{
+		"keys":   {line(most, func(i int) string { return fmt.Sprintf("k%d: 1\n", i) }), "x:257:1: this map has more than 256 keys"},
+		"twice":  {line(most, func(i int) string { return "log: {}\n" }), "this map has more than 256 keys"},
+		"lists":  {line(most, func(i int) string { return fmt.Sprintf("k%d:\n- 1\n", i) }), "this map has more than 256 keys"},
+		"nested": {"a:\n" + line(most, func(i int) string { return fmt.Sprintf("  k%d:\n", i) }), "x:258:3: this map has more than 256 keys"},
+		"cores":  {"reactors: {cores: [" + strings.Repeat("1,", 100000) + "]}", "100000 cores: want up to 256"},
+		"many":   {"subsystems: [{nqn: nqn.2026-01.com.example:a, hosts: [" + strings.Repeat("x,", 100000) + "]}]", "x: there are 99001 more mistakes"},
+		"word":   {"log: {level: " + strings.Repeat("é", 100000) + "}", "éé..."},
+		"key":    {strings.Repeat("k", 100000) + ": 1", "kk..."},
+		"namespaces": {"subsystems:\n- nqn: nqn.2026-01.com.example:a\n  namespaces:\n" +
+			strings.Repeat("  - {backend: {type: memory, size: 4096}}\n", maxNSID+1), "1025 namespaces: want up to 1024 in a subsystem"},
+	} {
+		_, err := Parse("x", []byte(c.text))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %.200v, want %q", name, err, c.want)
+		} else if n := len(err.Error()); n > (maxErrors+1)*(2*maxWords+50) {
+			t.Errorf("%s: %d bytes of errors", name, n)
+		}
+	}
+	hosts := line(64<<10, func(i int) string { return fmt.Sprintf("    - nqn.2026-01.com.example:host%d\n", i) })
+	flow := line(64<<10, func(i int) string { return fmt.Sprintf("    nqn.2026-01.com.example:more%d,\n", i) })
+	text := "listeners: [{transport: tcp}]\nsubsystems:\n" +
+		"  - nqn: nqn.2026-01.com.example:a\n    hosts:\n" + hosts +
+		"  - nqn: nqn.2026-01.com.example:b\n    hosts: [\n" + flow + "    ]\n"
+	for i := range 300 {
+		text += fmt.Sprintf("  - nqn: nqn.2026-01.com.example:c%d\n    allow_any_host: true\n", i)
+	}
+	if c, err := Parse("x", []byte(text)); err != nil || len(c.Subsystems) != 302 || len(c.Subsystems[0].Hosts) < 1000 {
+		t.Errorf("a large configuration: %.500v", err)
+	}
+}
+
+// TestLoadEnds reads what has no size and no end.
+func TestLoadEnds(t *testing.T) {
+	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "the file is larger than 1048576 bytes") {
+		t.Error(err)
+	}
+	if _, err := Load(t.TempDir()); err == nil {
+		t.Error("a directory was read")
+	}
+}
+
+// TestKeys has keys that are twice in a map, or in a backend that doesn't take them, whatever their value.
+func TestKeys(t *testing.T) {
+	const text = `reactors: {count: 1, mode: buzy, count: 2}
+log: {level: info}
+log: {level: loud}
+listeners: [{transport: tcp, address: 10.0.0.1}, {transport: tcp, address: 10.0.0.2}, {transport: tcp}]
+subsystems:
+  - nqn: nqn.2026-01.com.example:a
+    allow_any_host: true
+    namespaces:
+      - {backend: {type: nvme, serial: A, size: 0}}
+      - {backend: {type: memory, size: 1MiB, force: false, members: []}}
+`
+	const want = `x:1:22: reactors.mode: there is no "buzy": did you mean busy?
+x:1:34: reactors.count: the key is in line 1 already: remove one of the two
+x:3:1: log: the key is in line 2 already: remove one of the two
+x:4:87: listeners[2]: every address, port 4420 is taken by listeners[0]
+x:9:43: subsystems[0].namespaces[0].backend.size: a backend of type nvme has no size: it takes pci, serial, drive_nsid, force
+x:10:46: subsystems[0].namespaces[1].backend.force: a backend of type memory has no force: it takes size
+x:10:60: subsystems[0].namespaces[1].backend.members: a backend of type memory has no members: it takes size`
+	for range 20 { // in the same order each time
+		if _, err := Parse("x", []byte(text)); err == nil || err.Error() != want {
+			t.Fatalf("got\n%v\nwant\n%s", err, want)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 type decoder struct {
 	file   string
 	errs   Errors
+	more   int                        // mistakes beyond maxErrors
 	places map[string]*token.Position // by path
 	broken map[string]bool            // paths whose value is not there because it is wrong: nothing inside is missing
 }
@@ -35,7 +36,11 @@ func (d *decoder) fail(path, format string, args ...any) {
 			return
 		}
 	}
-	e := &Error{File: d.file, Path: path, Msg: fmt.Sprintf(format, args...)}
+	if len(d.errs) == maxErrors {
+		d.more++
+		return
+	}
+	e := &Error{File: d.file, Path: clip(path), Msg: clip(fmt.Sprintf(format, args...))}
 	for p := path; ; p = parent(p) {
 		if at := d.places[p]; at != nil {
 			e.Line, e.Column = at.Line, at.Column
@@ -46,6 +51,14 @@ func (d *decoder) fail(path, format string, args ...any) {
 		}
 	}
 	d.errs = append(d.errs, e)
+}
+
+// clip shortens what quotes a file that has no end of a word.
+func clip(s string) string {
+	if len(s) <= maxWords {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxWords], "") + "..."
 }
 
 // parent is the path around a path.
@@ -124,6 +137,7 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		d.refuse(path, "%s is given: want keys and values: %s", kind(n), strings.Join(keys(v.Type()), ", "))
 		return
 	}
+	seen := make(map[string]*token.Position, len(pairs))
 	for _, pair := range pairs {
 		name, ok := pair.Key.(*ast.StringNode)
 		if !ok {
@@ -135,7 +149,13 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		if path != "" {
 			at = path + "." + name.Value
 		}
-		d.places[at] = name.GetToken().Position
+		here := name.GetToken().Position
+		if first := seen[name.Value]; first != nil {
+			d.again(at, here, first)
+			continue
+		}
+		seen[name.Value] = here
+		d.places[at] = here
 		field, ok := field(v, name.Value)
 		if !ok {
 			d.fail(at, "there is no such key%s", suggest(name.Value, keys(v.Type())))
@@ -147,6 +167,13 @@ func (d *decoder) mapping(n ast.Node, v reflect.Value, path string) {
 		}
 		d.value(pair.Value, field, at)
 	}
+}
+
+// again notes a key that its map has already.
+func (d *decoder) again(path string, here, first *token.Position) {
+	d.places[path] = here
+	d.fail(path, "the key is in line %d already: remove one of the two", first.Line)
+	d.places[path] = first
 }
 
 func field(v reflect.Value, name string) (reflect.Value, bool) {

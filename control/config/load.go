@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -17,6 +19,9 @@ import (
 const (
 	maxFile   = 1 << 20 // bytes
 	maxNested = 64
+	maxKeys   = 256  // of one map: the parser's time grows with their square
+	maxErrors = 1000 // that are told one by one
+	maxWords  = 400  // bytes of a path or a message, which quote what is in the file
 )
 
 // Error is a mistake in a configuration.
@@ -62,14 +67,7 @@ func Load(path string) (*Config, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	if info.Size() > maxFile {
-		return nil, Errors{{File: path, Msg: fmt.Sprintf("the file has %d bytes, a configuration at most %d", info.Size(), maxFile)}}
-	}
-	data, err := os.ReadFile(path)
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // a device or a pipe has no size, and maybe no end
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
@@ -89,6 +87,9 @@ func Parse(name string, data []byte) (*Config, error) {
 	check(c, d)
 	if len(d.errs) > 0 {
 		d.sort()
+		if d.more > 0 {
+			d.errs = append(d.errs, &Error{File: name, Msg: fmt.Sprintf("there are %d more mistakes", d.more)})
+		}
 		return nil, d.errs
 	}
 	return c, nil
@@ -97,14 +98,14 @@ func Parse(name string, data []byte) (*Config, error) {
 // parse turns text into the one document that it must be.
 func parse(name string, data []byte) (body ast.Node, err error) {
 	fail := func(pos *token.Position, format string, args ...any) error {
-		e := &Error{File: name, Msg: fmt.Sprintf(format, args...)}
+		e := &Error{File: name, Msg: clip(fmt.Sprintf(format, args...))}
 		if pos != nil {
 			e.Line, e.Column = pos.Line, pos.Column
 		}
 		return Errors{e}
 	}
 	if len(data) > maxFile {
-		return nil, fail(nil, "the text has %d bytes, a configuration at most %d", len(data), maxFile)
+		return nil, fail(nil, "the file is larger than %d bytes: a configuration is not", maxFile)
 	}
 	if line := nestedTooDeep(data); line > 0 {
 		return nil, fail(&token.Position{Line: line, Column: 1}, "lists and maps are nested more than %d deep", maxNested)
@@ -114,7 +115,11 @@ func parse(name string, data []byte) (body ast.Node, err error) {
 			body, err = nil, fail(nil, "this is not YAML that can be read: %v", r)
 		}
 	}()
-	file, err := parser.ParseBytes(data, 0)
+	tokens := lexer.Tokenize(string(data))
+	if at := tooManyKeys(tokens); at != nil {
+		return nil, fail(at, "this map has more than %d keys", maxKeys)
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey()) // the decoder tells of all of them
 	if err != nil {
 		var syntax yaml.Error
 		if errors.As(err, &syntax) && syntax.GetToken() != nil {
@@ -135,6 +140,41 @@ func parse(name string, data []byte) (body ast.Node, err error) {
 		return nil, fail(nil, "the file is empty: it needs at least listeners and subsystems")
 	}
 	return body, nil
+}
+
+// tooManyKeys is where a map over several lines has more keys than maxKeys; nil: nowhere. Keys of one map begin in the same
+// column, with none further left between them.
+func tooManyKeys(tokens token.Tokens) *token.Position {
+	counts := map[int]int{} // by column
+	flow := 0
+	for _, t := range tokens {
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			flow++
+		case token.MappingEndType, token.SequenceEndType:
+			flow = max(flow-1, 0)
+		case token.SequenceEntryType, token.MappingValueType:
+			if flow > 0 {
+				continue
+			}
+			at := t.Position
+			if t.Type == token.MappingValueType && t.Prev != nil && t.Prev.Position.Line == at.Line {
+				at = t.Prev.Position
+			}
+			for column := range counts {
+				if column > at.Column {
+					delete(counts, column)
+				}
+			}
+			if t.Type == token.SequenceEntryType {
+				continue
+			}
+			if counts[at.Column]++; counts[at.Column] > maxKeys {
+				return at
+			}
+		}
+	}
+	return nil
 }
 
 // nestedTooDeep is the line where text nests so deeply that a parser could run out of stack; 0: nowhere. It need not be
