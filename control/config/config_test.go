@@ -262,6 +262,7 @@ subsystems:
     namespaces:
       - {backend: {type: nvme, serial: A, size: 0}}
       - {backend: {type: memory, size: 1MiB, force: false, members: []}}
+  - {nqn: nqn.2026-01.com.example:b, hosts: [nqn.2026-01.com.example:h]}
 `
 	const want = `x:1:22: reactors.mode: there is no "buzy": did you mean busy?
 x:1:34: reactors.count: the key is in line 1 already: remove one of the two
@@ -269,7 +270,8 @@ x:3:1: log: the key is in line 2 already: remove one of the two
 x:4:87: listeners[2]: every address, port 4420 is taken by listeners[0]
 x:9:43: subsystems[0].namespaces[0].backend.size: a backend of type nvme has no size: it takes pci, serial, drive_nsid, force
 x:10:46: subsystems[0].namespaces[1].backend.force: a backend of type memory has no force: it takes size
-x:10:60: subsystems[0].namespaces[1].backend.members: a backend of type memory has no members: it takes size`
+x:10:60: subsystems[0].namespaces[1].backend.members: a backend of type memory has no members: it takes size
+x:11:69: subsystems[1].hosts[0]: a map is given: want one value, and text with a colon in quotes`
 	for range 20 { // in the same order each time
 		if _, err := Parse("x", []byte(text)); err == nil || err.Error() != want {
 			t.Fatalf("got\n%v\nwant\n%s", err, want)

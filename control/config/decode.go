@@ -238,7 +238,13 @@ func kind(n ast.Node) string {
 func (d *decoder) scalar(n ast.Node, v reflect.Value, path string) {
 	s, ok := text(n)
 	if !ok {
-		d.refuse(path, "%s is given: want %s", kind(n), map[bool]string{true: "true or false", false: "one value"}[v.Kind() == reflect.Bool])
+		want := "one value"
+		if _, pairs := entries(n); pairs && v.Kind() == reflect.String {
+			want += ", and text with a colon in quotes"
+		} else if v.Kind() == reflect.Bool {
+			want = "true or false"
+		}
+		d.refuse(path, "%s is given: want %s", kind(n), want)
 		return
 	}
 	switch v.Kind() {
