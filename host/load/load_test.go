@@ -223,7 +223,7 @@ func TestErrorsAreCounted(t *testing.T) {
 	if res.Errors != 1 || res.Statuses[name] != 1 && len(res.Statuses) != 1 || res.IOs != testBytes/4096-1 || !res.Failed() {
 		t.Errorf("%+v", res)
 	}
-	res = run1(t, Config{Target: o, RW: "randrw", Count: 4000, Verify: true, Force: true})
+	res = run1(t, Config{Target: o, RW: "write", Count: testBytes / 4096, Verify: true, Force: true})
 	if res.Errors == 0 || res.Mismatch != nil {
 		t.Errorf("blocks whose writes failed are verified: %+v", res)
 	}
