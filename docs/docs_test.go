@@ -268,6 +268,17 @@ func TestExampleConfigurationsParse(t *testing.T) {
 	}
 }
 
+// TestMistakesAsDocumented holds that the example of a bad file is answered as the manual says.
+func TestMistakesAsDocumented(t *testing.T) {
+	m := regexp.MustCompile("(?s)```yml\n(.*?)```.*?```text\n(.*?)\n```").FindStringSubmatch(read(t, "docs/configuration.md"))
+	if m == nil {
+		t.Fatal("docs/configuration.md has no example of mistakes")
+	}
+	if _, err := config.Parse("rocet.yaml", []byte(m[1])); err == nil || err.Error() != m[2] {
+		t.Errorf("got\n%v\nwant\n%s", err, m[2])
+	}
+}
+
 // metrics are those that package control registers.
 func metrics(t *testing.T) map[string]bool {
 	t.Helper()
