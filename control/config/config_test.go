@@ -207,7 +207,7 @@ func TestHostileFiles(t *testing.T) {
 		}
 		return b.String()
 	}
-	const most = 256 << 10
+	const most = 64 << 10
 	for name, c := range map[string]struct{ text, want string }{
 		"keys":   {line(most, func(i int) string { return fmt.Sprintf("k%d: 1\n", i) }), "x:257:1: this map has more than 256 keys"},
 		"twice":  {line(most, func(i int) string { return "log: {}\n" }), "this map has more than 256 keys"},
