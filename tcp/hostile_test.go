@@ -96,12 +96,12 @@ func TestTermReqs(t *testing.T) {
 // TestSilent: connections that say nothing, or nothing after ICReq, end by themselves and cost little; the oldest
 // make room, and a host that works does not notice.
 func TestSilent(t *testing.T) {
-	n := 3000
-	if limit := limitFiles(); limit < uint64(2*n+500) {
-		t.Skipf("left out: %d open files are allowed, and %d connections take %d", limit, n, 2*n)
+	const n, halfOpen = 10_000, 1000
+	if limit := limitFiles(); limit < n+2*halfOpen {
+		t.Skipf("left out: %d open files are allowed, and %d connections take %d", limit, n, n+2*halfOpen)
 	}
 	w := newWorld(t, worldOptions{
-		config: Config{MaxHalfOpen: 1000, ConnectTimeout: 3 * time.Second},
+		config: Config{MaxHalfOpen: halfOpen, ConnectTimeout: 3 * time.Second},
 		target: target.Options{ConnectTimeout: 3 * time.Second},
 	})
 	good := dial(t, w.options())
@@ -137,10 +137,10 @@ func TestSilent(t *testing.T) {
 	if err := m.run(200); err != nil {
 		t.Errorf("a host beside them: %v", err)
 	}
-	if st := w.transport.Stats(); st.Shards[0].HalfOpen > 1000 {
+	if st := w.transport.Stats(); st.Shards[0].HalfOpen > halfOpen {
 		t.Errorf("%d connections without Connect", st.Shards[0].HalfOpen)
 	}
-	if d := w.stats().Displaced; d < uint64(n)-1001 {
+	if d := w.stats().Displaced; d < n-halfOpen-1 {
 		t.Errorf("%d were cut", d)
 	}
 	w.eventually("the silent ones end", func() bool { return w.transport.Stats().Shards[0].HalfOpen == 0 })
