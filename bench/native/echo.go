@@ -5,11 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -80,7 +80,7 @@ func echo(args []string) error {
 	length := fs.Duration("time", time.Second, "how long")
 	_ = fs.Parse(args)
 	if *connect == 0 {
-		return echoServe(*request, *response)
+		return echoServe(os.Stdout, *request, *response)
 	}
 	f, err := echoLoad(*connect, *request, *response, *depth, *length)
 	if err != nil {
@@ -109,6 +109,8 @@ func newEnd(fd, in, out int) (*end, error) {
 	return &end{fd: fd, in: make([]byte, 256<<10), out: make([]byte, out), size: in}, nil
 }
 
+var errGone = errors.New("the other end is gone")
+
 // receive returns how many messages are complete.
 func (e *end) receive() (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(e.fd), uintptr(unsafe.Pointer(&e.in[0])), uintptr(len(e.in)))
@@ -118,7 +120,7 @@ func (e *end) receive() (int, error) {
 	case errno != 0:
 		return 0, errno
 	case n == 0:
-		return 0, errors.New("the other end is gone")
+		return 0, errGone
 	}
 	e.part += int(n)
 	k := e.part / e.size
@@ -152,11 +154,13 @@ func (e *end) send(n int) error {
 	return nil
 }
 
-func echoServe(request, response int) error {
+// echoServe serves one connection, until its other end is gone. It prints the port first.
+func echoServe(w io.Writer, request, response int) error {
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
+	defer unix.Close(l)
 	if err := unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return err
 	}
@@ -167,24 +171,25 @@ func echoServe(request, response int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(sa.(*unix.SockaddrInet4).Port)
+	fmt.Fprintln(w, sa.(*unix.SockaddrInet4).Port)
 	fd, _, err := unix.Accept4(l, unix.SOCK_CLOEXEC)
 	if err != nil {
 		return err
 	}
+	defer unix.Close(fd)
 	e, err := newEnd(fd, request, response)
 	if err != nil {
 		return err
 	}
 	for {
 		n, err := e.receive()
-		if err != nil {
-			if strings.Contains(err.Error(), "gone") || errors.Is(err, unix.ECONNRESET) {
-				return nil
-			}
-			return err
+		if err == nil {
+			err = e.send(n)
 		}
-		if err := e.send(n); err != nil {
+		if errors.Is(err, errGone) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -195,6 +200,7 @@ func echoLoad(port, request, response, depth int, length time.Duration) (f figur
 	if err != nil {
 		return f, err
 	}
+	defer unix.Close(fd)
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}); err != nil {
 		return f, err
 	}
@@ -240,6 +246,9 @@ func echoLoad(port, request, response, depth int, length time.Duration) (f figur
 		if err := e.send(n); err != nil {
 			return f, err
 		}
+	}
+	if done == 0 {
+		return f, fmt.Errorf("no answer came within %v", length)
 	}
 	slices.Sort(latencies)
 	at := func(q float64) float64 {
